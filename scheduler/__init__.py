@@ -1,0 +1,1 @@
+"""fluxbed: when each circuit stands. Workloads, schedulers, their dispatcher, bounds and checks."""

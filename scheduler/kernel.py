@@ -1,0 +1,82 @@
+"""The one way to compile: `@kernel` makes a function Numba compiles on first use and caches.
+
+Numba's own cache does not notice that a callee in another file was edited, and fails at import
+when it finds no writable place. Here the cache directory is named by a hash of every kernel
+source, so an edit anywhere starts a fresh one, and without a writable directory kernels are
+compiled in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["KERNEL_SOURCES", "cache_directory", "kernel", "register_warm_up", "warm_up"]
+
+Function = TypeVar("Function", bound="Callable[..., object]")
+
+_ROOT: Final = Path(__file__).resolve().parent.parent
+KERNEL_SOURCES: Final = ("scheduler/**/_kernels_*.py", "testbed/**/_kernels_*.py")
+_warm_ups: Final[list[Callable[[], None]]] = []
+
+
+def _sources_hash() -> str:
+    import numba
+
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
+    for pattern in KERNEL_SOURCES:
+        for path in sorted(_ROOT.glob(pattern)):
+            digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def cache_directory() -> Path | None:
+    """Return the directory compiled kernels are kept in, or None where none can be written."""
+    base = os.environ.get("FLUXBED_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
+    candidates = [Path(base)] if base else []
+    candidates += [Path.home() / ".cache", Path(tempfile.gettempdir()) / f"uid-{os.getuid()}"]
+    for candidate in candidates:
+        directory = candidate / "fluxbed" / _sources_hash()
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            continue
+        if os.access(directory, os.W_OK) and directory.stat().st_uid == os.getuid():
+            return directory
+    return None
+
+
+def kernel(function: Function) -> Function:
+    """Compile `function` on first call: nopython, without the GIL, cached where possible.
+
+    The Python source stays reachable as `.py_func`. Integer arithmetic wraps as in C and there
+    are no bounds checks unless NUMBA_BOUNDSCHECK=1, so callers size and check arrays first.
+    """
+    import numba
+
+    directory = cache_directory()
+    if directory is not None:
+        numba.config.CACHE_DIR = str(directory)
+    compiled: Function = numba.njit(nogil=True, cache=directory is not None)(function)
+    return compiled
+
+
+def register_warm_up(function: Callable[[], None]) -> Callable[[], None]:
+    """Register a function that calls its module's kernels once, with the types used for real."""
+    _warm_ups.append(function)
+    return function
+
+
+def warm_up() -> None:
+    """Compile, or load from the cache, every kernel whose module has been imported."""
+    for function in _warm_ups:
+        function()

@@ -1,0 +1,1 @@
+"""The model that simulator and emulator both obey: workloads, messages, programs, timelines."""

@@ -1,0 +1,142 @@
+"""The workload for a known fabric: one iteration as arrays of tasks and the arcs between them.
+
+A task is a computation of a rank, a message between two nodes, or a marker: the zero-time moment
+at which a rank enters or leaves a collective. Task ids number the base iteration 0..T-1; task
+`base` of iteration i of an unrolled graph is i*T + base. A message's id is its task id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "COMPUTE",
+    "KINDS",
+    "MARKER",
+    "MESSAGE",
+    "ORIGINS",
+    "Arcs",
+    "Int64s",
+    "TaskGraph",
+    "csr",
+]
+
+Int64s: TypeAlias = NDArray[np.int64]
+
+COMPUTE: Final = 0
+MESSAGE: Final = 1
+MARKER: Final = 2
+KINDS: Final = ("compute", "message", "marker")
+ORIGINS: Final = ("recorded", "stream", "inferred", "collective", "iteration")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arcs:
+    """Constraints "after[k] starts no earlier than the end of before[k]", shape (arcs,) each.
+
+    `distance` is 0 within an iteration and 1 for an arc to the next one; `origin` indexes
+    `ORIGINS`.
+    """
+
+    before: Int64s
+    after: Int64s
+    distance: Int64s
+    origin: Int64s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskGraph:
+    """One iteration of a workload on `nodes` nodes. All arrays have shape (tasks,), int64.
+
+    `kind` indexes `KINDS`; `op` is the workload operation's id; `rank`, `stream` are -1 for
+    messages, `src`, `dst` (nodes) and `size_bytes` are -1, -1, 0 for everything else; `dur_ns` is
+    0 except for compute. `position` counts a rank's tasks on one stream (-1 for messages).
+    `group` is equal for messages that move together: same operation, same step, same channel (-1
+    for non-messages). `step` is the message's step within its operation (-1 for others).
+    """
+
+    nodes: int
+    kind: Int64s
+    op: Int64s
+    rank: Int64s
+    stream: Int64s
+    position: Int64s
+    src: Int64s
+    dst: Int64s
+    size_bytes: Int64s
+    dur_ns: Int64s
+    group: Int64s
+    step: Int64s
+    arcs: Arcs
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks one iteration has."""
+        return len(self.kind)
+
+    @property
+    def messages(self) -> Int64s:
+        """The ids of all messages, ascending."""
+        return np.flatnonzero(self.kind == MESSAGE).astype(np.int64)
+
+    def successors(self, iterations: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Unroll to `iterations`: CSR pointers (n*T+1,), successor ids, and in-degrees (n*T,)."""
+        total = iterations * self.tasks
+        before, after = self.unrolled_arcs(iterations)[:2]
+        pointers, listed = csr(before, after, total)
+        return pointers, listed, np.bincount(after, minlength=total).astype(np.int64)
+
+    def unrolled_arcs(self, iterations: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Unroll to `iterations`: arrays before, after (unrolled task ids) and origin, per arc."""
+        arcs, tasks = self.arcs, self.tasks
+        shift = np.arange(iterations, dtype=np.int64)[:, None] * tasks
+        before = shift + arcs.before[None, :]
+        after = shift + arcs.after[None, :] + arcs.distance[None, :] * tasks
+        origin = np.broadcast_to(arcs.origin, before.shape)
+        inside = after < iterations * tasks
+        return before[inside], after[inside], origin[inside].astype(np.int64)
+
+    def topological_order(self) -> Int64s:
+        """Order the tasks so that every distance-0 arc points forward.
+
+        Raises ValueError naming a task on a cycle where the graph has one. O(tasks + arcs).
+        """
+        inside = self.arcs.distance == 0
+        before, after = self.arcs.before[inside], self.arcs.after[inside]
+        pointers, listed = csr(before, after, self.tasks)
+        missing = np.bincount(after, minlength=self.tasks).astype(np.int64)
+        order = np.empty(self.tasks, np.int64)
+        front = np.flatnonzero(missing == 0)
+        done = 0
+        while len(front):
+            order[done : done + len(front)] = front
+            done += len(front)
+            spans = [listed[pointers[t] : pointers[t + 1]] for t in front]
+            reached = np.concatenate(spans)
+            np.subtract.at(missing, reached, 1)
+            front = np.unique(reached[missing[reached] == 0])
+        if done < self.tasks:
+            message = f"task {int(np.flatnonzero(missing > 0)[0])} waits for itself"
+            raise ValueError(message)
+        return order
+
+
+def csr(rows: Sequence[int] | Int64s, values: Sequence[int] | Int64s, count: int) -> Any:  # noqa: ANN401
+    """Group `values` by row: pointers (count+1,) and the values, in input order within a row.
+
+    >>> pointers, listed = csr([1, 0, 1], [5, 6, 7], 2)
+    >>> pointers.tolist(), listed.tolist()
+    ([0, 1, 3], [6, 5, 7])
+    """
+    rows = np.asarray(rows, np.int64)
+    order = np.argsort(rows, kind="stable")
+    pointers = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(rows, minlength=count), out=pointers[1:])
+    return pointers, np.ascontiguousarray(np.asarray(values, np.int64)[order])

@@ -1,0 +1,1 @@
+"""The schedulers, one per file, and the registry that finds them by name."""

@@ -1,0 +1,1 @@
+"""fluxbed: the testbed: traces in, emulated and simulated runs, files, reports, commands."""

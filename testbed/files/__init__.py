@@ -1,0 +1,1 @@
+"""The formats on disk: workloads, fabrics, plans and run directories."""

@@ -1,0 +1,1 @@
+"""Training steps made from a model's dimensions."""

@@ -1,0 +1,1 @@
+"""Importers: one file per trace format, behind one protocol."""

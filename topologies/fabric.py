@@ -1,0 +1,139 @@
+"""What a fabric is: its planes, their ports and circuits, and which ports a change leaves dark.
+
+Pure data: no time, files or Mininet. An "out" port sends and an "in" port receives; ports are
+numbered per plane, and `Fabric.node_of(plane, port)` says whose they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from topologies.errors import FabricError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = ["Circuit", "Fabric", "Plane", "Port"]
+
+Port: TypeAlias = tuple[Literal["out", "in"], int]
+
+
+class Circuit(NamedTuple):
+    """Light from one output port to one input port of the same plane."""
+
+    src_port: int
+    dst_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plane:
+    """One switch. `delay_ns` is tau: how long a port is dark while its circuit changes.
+
+    `node_of[port]` is the node behind each port. An `ocs` plane holds one circuit per port; an
+    `eps` plane is a packet switch, whose ports need no circuit. Raises `FabricError` when the
+    plane cannot exist.
+    """
+
+    node_of: tuple[int, ...]
+    rate_bps: int
+    delay_ns: int = 0
+    kind: Literal["ocs", "eps"] = "ocs"
+    duplex: bool = False
+    all_stop: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("ports", self.ports, 2),
+            ("rate_bps", self.rate_bps, 1),
+            ("delay_ns", self.delay_ns, 0),
+            ("node_of", min(self.node_of, default=0), 0),
+        ):
+            if value < least:
+                what = f"the plane has {name}={value}"
+                raise FabricError(
+                    what, "plane", f"the least possible is {least}", f"correct {name}"
+                )
+        if self.kind not in ("ocs", "eps"):
+            why = "a plane is an optical circuit switch or a packet switch"
+            raise FabricError(f"the plane has kind={self.kind!r}", "plane", why, "use ocs or eps")
+
+    @property
+    def ports(self) -> int:
+        """How many ports the switch has."""
+        return len(self.node_of)
+
+    def transfer_ns(self, size_bytes: int) -> int:
+        """Time on the wire, rounded up: a message never ends before its last bit.
+
+        >>> Plane(node_of=tuple(range(8)), rate_bps=800 * 10**9).transfer_ns(16 * 2**20)
+        167773
+        """
+        return -(-size_bytes * 8 * 10**9 // self.rate_bps)
+
+    def uses(self, circuit: Circuit) -> frozenset[Port]:
+        """Return the ports `circuit` holds: two circuits conflict exactly when these sets meet."""
+        src, dst = circuit
+        one_way: frozenset[Port] = frozenset({("out", src), ("in", dst)})
+        return one_way | {("out", dst), ("in", src)} if self.duplex else one_way
+
+    def darkens(self, wanted: Circuit, standing: Collection[Circuit]) -> frozenset[Port]:
+        """Return the ports that lose their light when `wanted` is requested: none if it stands.
+
+        A standing circuit that loses one port is torn down, so its far end goes dark too.
+
+        >>> plane = Plane(node_of=(0, 1, 2, 3), rate_bps=10**9, delay_ns=1000)
+        >>> sorted(plane.darkens(Circuit(0, 2), standing=[Circuit(0, 1), Circuit(3, 0)]))
+        [('in', 1), ('in', 2), ('out', 0)]
+        """
+        needed = self.uses(wanted)
+        held = [self.uses(circuit) for circuit in standing]
+        if needed in held:  # compared by ports: a duplex circuit is the same in either spelling
+            return frozenset()
+        if self.all_stop:
+            return frozenset((way, port) for way in ("out", "in") for port in range(self.ports))
+        return needed.union(*(ports for ports in held if ports & needed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """Nodes and the planes that join them.
+
+    `control_ns` is how long a command travels (the old circuit stays lit meanwhile), `notify_ns`
+    how long news of a host's event travels to the controller, and `latency_ns` is added to every
+    message after its last bit. `name` is the spelling it was made from, for people to read.
+    """
+
+    nodes: int
+    planes: tuple[Plane, ...]
+    control_ns: int = 0
+    notify_ns: int = 0
+    latency_ns: int = 0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("nodes", self.nodes, 2),
+            ("planes", len(self.planes), 1),
+            ("control_ns", self.control_ns, 0),
+            ("notify_ns", self.notify_ns, 0),
+            ("latency_ns", self.latency_ns, 0),
+        ):
+            if value < least:
+                what = f"the fabric has {name}={value}"
+                raise FabricError(
+                    what, "fabric", f"the least possible is {least}", f"correct {name}"
+                )
+        for index, plane in enumerate(self.planes):
+            if (highest := max(plane.node_of)) >= self.nodes:
+                what = f"a port belongs to node {highest}"
+                why = f"the nodes are 0 to {self.nodes - 1}"
+                raise FabricError(what, f"plane {index}", why, "correct node_of or nodes")
+
+    def node_of(self, plane: int, port: int) -> int:
+        """Return the node behind `port` of `plane`."""
+        return self.planes[plane].node_of[port]
+
+    def ports_of(self, plane: int, node: int) -> tuple[int, ...]:
+        """Return the ports of `plane` that belong to `node`, in order."""
+        return tuple(p for p, owner in enumerate(self.planes[plane].node_of) if owner == node)

@@ -1,0 +1,99 @@
+"""Topologies by name, in Mininet's spelling: `rails,nodes=8,planes=2,rate=800Gbps,delay=100us`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from topologies.errors import UsageError
+from topologies.rails import rails
+from topologies.units import parse_duration_ns, parse_rate_bps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from topologies.fabric import Fabric
+
+__all__ = ["BUILDERS", "build_fabric", "describe", "parse_spec"]
+
+BUILDERS: Final[Mapping[str, Callable[..., Fabric]]] = {"rails": rails}
+_MOST_DIGITS: Final = 6
+_TRUTH: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+
+
+def parse_spec(spec: str, what: str) -> tuple[str, dict[str, str]]:
+    """Split `name,key=value,...`; `what` names the thing in errors.
+
+    >>> parse_spec("rails,planes=2", "topology")
+    ('rails', {'planes': '2'})
+    """
+    name, *pairs = (part.strip() for part in spec.split(","))
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key or not value:
+            why = f"a {what} is written name,key=value,..."
+            raise UsageError(f"{pair!r} is not key=value", spec, why, "correct it")
+        if key in options:
+            why = "each option can be given once"
+            raise UsageError(f"{key!r} appears twice", spec, why, "remove one")
+        options[key] = value
+    return name, options
+
+
+def _convert(key: str, parameter: str, value: str, spec: str) -> Any:  # noqa: ANN401 (int or bool)
+    if parameter.endswith("_ns"):
+        return parse_duration_ns(value)
+    if parameter.endswith("_bps"):
+        return parse_rate_bps(value)
+    if parameter in ("duplex", "all_stop"):
+        if value.lower() not in _TRUTH:
+            raise UsageError(f"{key}={value!r}", spec, "it is yes or no", f"write {key}=yes")
+        return _TRUTH[value.lower()]
+    if not value.isdecimal() or not value.isascii() or len(value) > _MOST_DIGITS:
+        why = "it is a whole number below a million"
+        raise UsageError(f"{key}={value!r}", spec, why, f"write {key}=2")
+    return int(value)
+
+
+def _option(parameter: str) -> str:
+    """`rate_bps` is written `rate`, `control_ns` is written `control`."""
+    return parameter.removesuffix("_ns").removesuffix("_bps")
+
+
+def build_fabric(spec: str, world: int | None = None) -> Fabric:
+    """Build the fabric that `spec` names; `nodes` defaults to `world`, the ranks of the workload.
+
+    Raises `UsageError` for an unknown topology, option or unit, `FabricError` for an impossible
+    fabric.
+
+    >>> build_fabric("rails,delay=10us", world=8).planes[0].delay_ns
+    10000
+    """
+    name, options = parse_spec(spec, "topology")
+    if name not in BUILDERS:
+        why = f"the topologies are {', '.join(BUILDERS)}"
+        raise UsageError(f"there is no topology {name!r}", spec, why, "choose one of them")
+    builder = BUILDERS[name]
+    parameters = {_option(p): p for p in inspect.signature(builder).parameters}
+    for key in options:
+        if key not in parameters:
+            why = f"the options of {name} are {', '.join(parameters)}"
+            raise UsageError(f"there is no option {key!r}", spec, why, "choose one of them")
+    arguments = {
+        parameters[key]: _convert(key, parameters[key], value, spec)
+        for key, value in options.items()
+    }
+    if "nodes" not in arguments:
+        if world is None:
+            why = "no workload says how many nodes there are"
+            raise UsageError("nodes is missing", spec, why, "add nodes=8")
+        arguments["nodes"] = world
+    fabric = builder(**arguments)
+    return dataclasses.replace(fabric, name=spec)
+
+
+def describe() -> dict[str, str]:
+    """Return one line about each topology, by name."""
+    return {name: (inspect.getdoc(b) or "").splitlines()[0] for name, b in BUILDERS.items()}
