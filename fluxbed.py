@@ -44,6 +44,16 @@ _API: Final = {
 __all__ = ["__version__", "main", *_API]  # noqa: PLE0604 (the names are strings, spread in)
 
 
+def _is_ours(room: str, origin: str) -> bool:
+    """Tell whether `origin` lies beside this file and still says that it is fluxbed's.
+
+    A package of the same name may have been installed over ours, at the same path.
+    """
+    if Path(origin).resolve() != _HERE / room / "__init__.py":
+        return False
+    return Path(origin).read_bytes().startswith(b'"""fluxbed: ')
+
+
 def _verify_identity() -> None:
     """Exit 4 naming the intruder when one of our package names leads to somebody else's code.
 
@@ -51,16 +61,15 @@ def _verify_identity() -> None:
     """
     for room in _ROOMS:
         spec = importlib.util.find_spec(room)
-        ours = str(_HERE / room / "__init__.py")
-        if (
-            spec is not None
-            and spec.origin is not None
-            and str(Path(spec.origin).resolve()) == ours
-        ):
+        if spec is not None and spec.origin is not None and _is_ours(room, spec.origin):
             continue
         found = (spec.origin or str(list(spec.submodule_search_locations or []))) if spec else None
         what = f"the package {room!r} is {'not ours but ' + found if found else 'missing'}"
-        fix = f"rename or uninstall {found}" if found else "install fluxbed again"
+        fix = (
+            f"rename or uninstall {found}, then install fluxbed again"
+            if found
+            else ("install fluxbed again")
+        )
         why = f"fluxbed needs its own at {_HERE / room}"
         sys.stderr.write(f"fluxbed: {what}, because {why}: {fix}\n")
         raise SystemExit(4)

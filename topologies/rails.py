@@ -19,7 +19,7 @@ def rails(
     notify_ns: int = 0,
     latency_ns: int = 0,
 ) -> Fabric:
-    """Build `planes` optical switches of `nodes` ports; port i of each belongs to node i.
+    """Every plane is an optical switch that joins all nodes; port i of each belongs to node i.
 
     >>> rails(nodes=8).node_of(1, 5)
     5

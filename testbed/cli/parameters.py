@@ -1,0 +1,177 @@
+"""Options that several verbs share, each defined once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from topologies.units import parse_bytes, parse_duration_ns, parse_rate_bps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = [
+    "EXPANSION",
+    "IMPORT",
+    "OUTPUT",
+    "PLANNING",
+    "SCHEDULERS",
+    "TOPOLOGY",
+    "Quantity",
+    "options",
+    "workload_argument",
+]
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class Quantity(click.ParamType):
+    """A number with a unit; `parse` refuses what is not one."""
+
+    def __init__(self, name: str, parse: Callable[[str], int]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 (click's signature)
+        param: click.Parameter | None,  # noqa: ARG002
+        ctx: click.Context | None,  # noqa: ARG002
+    ) -> int:
+        """Return the quantity in its smallest unit; raises `UsageError`."""
+        return value if isinstance(value, int) else self.parse(value)
+
+
+DURATION = Quantity("duration", parse_duration_ns)
+SIZE = Quantity("size", parse_bytes)
+RATE = Quantity("rate", parse_rate_bps)
+
+
+def _split(_ctx: click.Context, _param: click.Parameter, value: str) -> int | str:
+    if value == "planes":
+        return value
+    if not (value.isascii() and value.isdecimal() and int(value[:6]) > 0 and len(value) < 6):  # noqa: PLR2004 (five digits)
+        message = f"{value!r} is neither a positive whole number nor 'planes'."
+        raise click.BadParameter(message)
+    return int(value)
+
+
+def _pairs(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
+    for item in value:
+        key, equals, setting = item.partition("=")
+        if not (key and equals and setting):
+            message = f"{item!r} is not KIND=ALGORITHM."
+            raise click.BadParameter(message)
+        pairs[key] = setting
+    return pairs
+
+
+IMPORT = (
+    click.option("--from", "importer", metavar="FORMAT", help="Read the trace as this format."),
+    click.option("--ranks", metavar="LIST", help="Keep only these ranks, as 0-3,8."),
+    click.option("--window", type=int, help="Which profiler window of each rank, from 0."),
+    click.option("--strict", is_flag=True, help="Refuse a trace when anything would be lost."),
+    click.option(
+        "--compute-scale",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Multiply every captured compute time by this.",
+    ),
+)
+TOPOLOGY = (
+    click.option(
+        "-t",
+        "--topology",
+        required=True,
+        metavar="TOPOLOGY",
+        help="As rails,nodes=8,planes=2,rate=800Gbps,delay=100us, or a TOML file.",
+    ),
+)
+EXPANSION = (
+    click.option(
+        "--collective",
+        "collectives",
+        multiple=True,
+        callback=_pairs,
+        metavar="KIND=ALGORITHM",
+        help="As all_reduce=ring; may be repeated.",
+    ),
+    click.option("--channels", type=click.IntRange(1, 64), default=1, show_default=True),
+    click.option(
+        "--chunk", "chunk_bytes", type=SIZE, help="Pipeline rings in chunks of this size."
+    ),
+    click.option(
+        "--split",
+        default="1",
+        show_default=True,
+        callback=_split,
+        metavar="planes|N",
+        help="Cut every message into this many.",
+    ),
+    click.option(
+        "--protocol",
+        type=click.Choice(["simple", "ll", "ll128"]),
+        default="simple",
+        show_default=True,
+        help="NCCL protocol, for its bytes on the wire.",
+    ),
+    click.option("--eager-send", is_flag=True, help="Send before the receiver has entered."),
+    click.option(
+        "--reduce-bw", "reduce_bw_bps", type=RATE, help="Reductions take time, at this rate."
+    ),
+    click.option(
+        "--iteration", type=int, help="Which captured iteration to replay.  [default: last]"
+    ),
+)
+SCHEDULERS = (
+    click.option(
+        "-s",
+        "--scheduler",
+        "schedulers",
+        multiple=True,
+        metavar="SCHEDULER",
+        help="A name[,key=value], or my_flux.py:Class; may be repeated.",
+    ),
+)
+PLANNING = (
+    click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True),
+    click.option(
+        "--budget",
+        "budget_ns",
+        type=DURATION,
+        default="1s",
+        show_default=True,
+        help="How long a scheduler may think.",
+    ),
+    click.option(
+        "--lookahead",
+        "lookahead_ns",
+        type=DURATION,
+        default="0",
+        help="Request circuits this long before a predicted end.",
+    ),
+)
+OUTPUT = (
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        help="Directory to make; never overwritten.  [default: runs/<utc>-<scheduler>-<hash>]",
+    ),
+)
+
+
+def options(*groups: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
+    """Apply groups of options in the order in which help shows them."""
+
+    def decorate(function: F) -> F:
+        for option in reversed([option for group in groups for option in group]):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+workload_argument = click.argument("workload", type=click.Path(path_type=Path))
