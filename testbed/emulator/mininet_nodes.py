@@ -1,0 +1,85 @@
+"""Mininet's side of the fabric: an OCS is a switch in its own namespace, its links come ready made.
+
+Imports Mininet, so it is imported inside functions only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mininet.link import Intf, Link
+from mininet.net import Mininet
+from mininet.node import Host, Switch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["FabricNet", "OCSSwitch", "ReadyLink"]
+
+
+class OCSSwitch(Switch):  # type: ignore[misc] # Mininet is untyped
+    """One plane. Its ports count from 0; the crossbar is attached to it once its links exist."""
+
+    portBase = 0  # noqa: N815 (Mininet's name)
+
+    def __init__(self, name: str, **parameters: Any) -> None:  # noqa: ANN401 (Mininet's own)
+        super().__init__(name, **parameters | {"inNamespace": True})
+
+    def defaultIntf(self) -> Intf | None:  # noqa: N802 (Mininet's name)
+        """Return the lowest port: an OCS has no control interface."""
+        return self.intfs[min(self.intfs)] if self.intfs else None
+
+    def start(self, controllers: Sequence[Any]) -> None:
+        """Nothing: there is no controller, and the crossbar is attached from outside."""
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803, FBT001, FBT002 (Mininet's)
+        """Nothing: interfaces go with the namespace, programs with the interfaces."""
+
+
+class _ReadyIntf(Intf):  # type: ignore[misc] # Mininet is untyped
+    """An interface that is configured already; Mininet only learns its addresses."""
+
+    def config(
+        self,
+        ip: str | None = None,
+        prefixLen: int | None = None,  # noqa: N803 (Mininet's name)
+        **_: Any,  # noqa: ANN401 (Mininet's own)
+    ) -> dict[str, Any]:
+        self.ip = ip
+        self.prefixLen = prefixLen
+        return {}
+
+
+class ReadyLink(Link):  # type: ignore[misc] # Mininet is untyped
+    """A link whose veth pair exists already: Mininet runs one shell command a setting."""
+
+    def __init__(self, host: Host, switch: OCSSwitch, **parameters: Any) -> None:  # noqa: ANN401
+        super().__init__(host, switch, **parameters | {"intf": _ReadyIntf})
+
+    @classmethod
+    def makeIntfPair(cls, *_: Any, **__: Any) -> None:  # noqa: ANN401, N802 (Mininet's name)
+        """Nothing: the pair exists."""
+
+    def stop(self) -> None:
+        """Nothing: the pair goes with its namespaces."""
+
+
+class FabricNet(Mininet):  # type: ignore[misc] # Mininet is untyped
+    """A Mininet without controllers that leaves the machine's settings alone."""
+
+    def __init__(self) -> None:
+        super().__init__(controller=None, switch=OCSSwitch, link=ReadyLink, build=False)
+
+    @classmethod
+    def init(cls) -> None:
+        """Nothing: Mininet would change limits and sysctls of the whole machine here."""
+
+    def configHosts(self) -> None:  # noqa: N802 (Mininet's name)
+        """Nothing: the hosts are configured already."""
+
+    def stop(self) -> None:
+        """End every node and wait for it."""
+        shells = [node.shell for node in (*self.hosts, *self.switches) if node.shell]
+        super().stop()
+        for shell in shells:
+            shell.wait()

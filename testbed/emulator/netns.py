@@ -1,0 +1,90 @@
+"""Network namespaces: enter one for a moment, and configure what is in it with one `ip` batch."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from topologies import FluxbedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["disable_ipv6", "in_netns", "ip_batch", "links", "namespace_inode", "set_sysctl"]
+
+_CLONE_NEWNET: Final = 0x40000000
+
+
+def _setns(fd: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)  # os.setns is there from Python 3.12 only
+    if libc.setns(fd, _CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns: {os.strerror(number)}")
+
+
+@contextlib.contextmanager
+def in_netns(pid: int) -> Iterator[None]:
+    """Put the calling thread into the network namespace of `pid`; other threads stay.
+
+    Sockets opened and processes started inside belong to that namespace for good. Raises
+    `OSError` when the process is gone or the caller may not enter.
+    """
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)  # /proc/self is the main thread's
+    try:
+        there = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+        try:
+            _setns(there)
+        finally:
+            os.close(there)
+        try:
+            yield
+        finally:
+            _setns(home)
+    finally:
+        os.close(home)
+
+
+def namespace_inode(pid: int | str) -> int:
+    """Return the number that names the network namespace of `pid` while it exists."""
+    return Path(f"/proc/{pid}/ns/net").stat().st_ino
+
+
+def set_sysctl(name: str, value: int) -> None:
+    """Write one `net.*` setting of the calling thread's namespace, if this kernel has it."""
+    with contextlib.suppress(FileNotFoundError):
+        Path("/proc/sys", *name.split("/")).write_text(str(value), "ascii")
+
+
+def disable_ipv6(pid: int) -> None:
+    """Keep neighbour discovery out of the namespace of `pid`: it would count as dark drops."""
+    with in_netns(pid):
+        for scope in ("all", "default"):
+            set_sysctl(f"net/ipv6/conf/{scope}/disable_ipv6", 1)
+
+
+def _ip(arguments: list[str], commands: str, where: str) -> str:
+    command = ["ip", *arguments]
+    done = subprocess.run(command, input=commands, capture_output=True, text=True, check=False)  # noqa: S603 (ours)
+    if done.returncode:
+        why = " ".join((done.stderr or done.stdout).split()) or f"exit code {done.returncode}"
+        fix = "look for what else configures this namespace, and run fluxbed doctor"
+        raise FluxbedError("the network could not be configured", where, f"ip says {why!r}", fix)
+    return done.stdout
+
+
+def ip_batch(pid: int, commands: Iterable[str]) -> None:
+    """Run iproute2 `commands` in the namespace of `pid`: all of them, or `FluxbedError`."""
+    with in_netns(pid):
+        _ip(["-batch", "-"], "".join(f"{line}\n" for line in commands), f"process {pid}")
+
+
+def links(pid: int) -> dict[str, dict[str, Any]]:
+    """Return every interface in the namespace of `pid` by name, as `ip -json link` tells it."""
+    with in_netns(pid):
+        found = json.loads(_ip(["-json", "link", "show"], "", f"process {pid}") or "[]")
+    return {link["ifname"]: link for link in found}
