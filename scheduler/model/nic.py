@@ -1,0 +1,243 @@
+"""What waits in the network cards: exact accounting over the times of a finished execution.
+
+One NIC per node with a virtual output queue (VOQ) per destination, transit included. Nothing here
+changes the timing: it follows from when messages became ready and when their bytes left.
+
+Every ns, in whole units of nanobits:
+
+- *eager*: the node takes in bytes of its ready messages at its aggregate port rate (the sum of its
+  ports' rates). Messages on the wire come first, each at the rate at which it leaves; what is left
+  of the rate goes, first ready first in, to the messages that wait, and their bytes wait in the
+  NIC.
+- *paced*: a VOQ that is being served holds rate * feedback_ns + one MTU of what it has left to
+  send; everything else stays in GPU memory.
+
+Bytes in transit (two-hop routing) are in the relay's NIC from the moment they arrive until they
+leave, under either injection. Bytes that a receiver holds because earlier ones of their message are
+still under way (earlier: sent earlier by the source) are its reorder bytes, not in any VOQ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from scheduler.model.reorder import reorder_peaks
+from scheduler.model.timeline import NONE
+from topologies.errors import FabricError
+
+if TYPE_CHECKING:
+    from scheduler.model.taskgraph import Int64s, TaskGraph
+    from scheduler.model.timeline import Timeline
+    from topologies.fabric import Fabric
+
+__all__ = ["FEEDBACK_NS", "MTU_BYTES", "Injection", "NicAccount", "account_nics", "wire_ns"]
+
+Injection: TypeAlias = Literal["eager", "paced"]
+
+FEEDBACK_NS: Final = 2_000
+MTU_BYTES: Final = 4_096
+_NANOBITS_PER_BYTE: Final = 8 * 10**9
+_LARGEST: Final = 2**61
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NicAccount:
+    """Peaks per node, shape (nodes,), and the queue series, shape (points,); all int64.
+
+    `inject_ns`, shape (iterations * tasks,), is when each message's first byte came in (NONE for
+    what is no message or never came).
+
+    `peak_bytes` is the most a NIC held, transit included, first at `peak_ns`; `transit_peak_bytes`
+    and `reorder_peak_bytes` are the most of those kinds alone. The series has the turning points
+    of every VOQ (`node`, `dst`) in order of time, from its first use: straight lines between them
+    are exact to 1 ns and every local maximum is a point. Bytes are rounded up.
+    """
+
+    injection: Injection
+    peak_bytes: Int64s
+    peak_ns: Int64s
+    transit_peak_bytes: Int64s
+    reorder_peak_bytes: Int64s
+    inject_ns: Int64s
+    node: Int64s
+    dst: Int64s
+    t_ns: Int64s
+    bytes: Int64s
+
+
+class _Flows(NamedTuple):
+    """Bytes crossing one node's ports, ordered by start: kernel arguments of the same names."""
+
+    kind: Int64s
+    start_ns: Int64s
+    message: Int64s
+    dst: Int64s
+    size_bytes: Int64s
+    rate_bps: Int64s
+
+
+def wire_ns(fabric: Fabric, plane: Int64s, size_bytes: Int64s) -> Int64s:
+    """Time on the wire of each transfer, latency excluded: ceil(bytes * 8e9 / rate_bps)."""
+    out = np.zeros(len(plane), np.int64)
+    for index, each in enumerate(fabric.planes):
+        chosen = plane == index
+        grain = math.gcd(_NANOBITS_PER_BYTE, each.rate_bps)
+        out[chosen] = -(
+            -size_bytes[chosen] * (_NANOBITS_PER_BYTE // grain) // (each.rate_bps // grain)
+        )
+    return out
+
+
+def node_rates_bps(fabric: Fabric) -> Int64s:
+    """Aggregate port rate of every node, shape (nodes,)."""
+    rates = np.zeros(fabric.nodes, np.int64)
+    for plane in fabric.planes:
+        np.add.at(rates, np.asarray(plane.node_of, np.int64), plane.rate_bps)
+    return rates
+
+
+def _grain(fabric: Fabric, largest_bytes: int) -> int:
+    """The unit of amounts, in nanobits; raises `FabricError` where 64 bits cannot count in it."""
+    grain = math.gcd(_NANOBITS_PER_BYTE, *(plane.rate_bps for plane in fabric.planes))
+    if largest_bytes * (_NANOBITS_PER_BYTE // grain) > _LARGEST:
+        what = f"{largest_bytes} bytes cannot be counted exactly at these rates"
+        why = f"the rates have no common divisor with 8 Gbps above {grain} bps"
+        raise FabricError(what, "NIC accounting", why, "use rates in whole Mbps")
+    return grain
+
+
+def account_nics(
+    graph: TaskGraph,
+    fabric: Fabric,
+    timeline: Timeline,
+    injection: Injection = "eager",
+    *,
+    feedback_ns: int = FEEDBACK_NS,
+    mtu_bytes: int = MTU_BYTES,
+) -> NicAccount:
+    """Account for every NIC of a finished (or failed) execution.
+
+    Messages that never became ready are not counted; those never sent stay in the queue. Raises
+    `FabricError` when the rates have no common unit that 64 bits can count. O(transfers * log) in
+    time and independent of how long the execution lasts.
+    """
+    from scheduler.model._kernels_nic import account_node
+
+    moved, tasks = timeline.transfers, graph.tasks
+    target = graph.dst[moved.task % tasks]
+    relayed = (moved.hop == 0) & (moved.to_node != target)
+    reached = np.flatnonzero(
+        (np.tile(graph.kind, timeline.iterations) == 1) & (timeline.ready_ns != NONE)
+    )
+    ready = timeline.ready_ns.copy()
+    np.minimum.at(ready, moved.task, moved.start_ns)
+    reached = reached[np.lexsort((reached, ready[reached]))]
+    size = graph.size_bytes[reached % tasks]
+    sources = graph.src[reached % tasks]
+    rates = np.asarray([plane.rate_bps for plane in fabric.planes], np.int64)[moved.plane]
+    node_rates = node_rates_bps(fabric)
+    largest = np.bincount(sources, size, fabric.nodes) + np.bincount(
+        moved.to_node, moved.size_bytes, fabric.nodes
+    )
+    grain = _grain(fabric, int(largest.max()) + mtu_bytes)
+    per_byte = _NANOBITS_PER_BYTE // grain
+    place = np.full(timeline.iterations * tasks, NONE, np.int64)
+
+    inject = np.full(timeline.iterations * tasks, NONE, np.int64)
+    peaks = np.zeros((fabric.nodes, 3), np.int64)
+    points: list[Int64s] = []
+    for node in range(fabric.nodes):
+        mine = np.flatnonzero(sources == node)
+        place[reached[mine]] = np.arange(len(mine))
+        flows = _flows_of(
+            node=node,
+            fabric=fabric,
+            timeline=timeline,
+            relayed=relayed,
+            target=target,
+            rates_bps=rates,
+            place=place,
+        )
+        queues, inverse = np.unique(
+            np.concatenate([graph.dst[reached[mine] % tasks], flows.dst]), return_inverse=True
+        )
+        inverse = inverse.astype(np.int64)
+        series = np.empty((8 * (len(mine) + len(flows.dst)) + 2 * len(queues), 3), np.int64)
+        entered = np.empty(len(mine), np.int64)
+        while True:
+            rows = account_node(
+                int(node_rates[node]) // grain,
+                int(injection == "paced"),
+                feedback_ns,
+                mtu_bytes * per_byte,
+                ready[reached[mine]],
+                size[mine] * per_byte,
+                inverse[: len(mine)],
+                flows.kind,
+                flows.start_ns,
+                flows.message,
+                inverse[len(mine) :],
+                flows.size_bytes * per_byte,
+                flows.rate_bps // grain,
+                len(queues),
+                peaks[node],
+                entered,
+                series,
+            )
+            if rows <= len(series):
+                break
+            series = np.empty((rows, 3), np.int64)
+        inject[reached[mine]] = entered
+        kept = series[:rows]
+        points.append(np.column_stack([np.full(rows, node), queues[kept[:, 0]], kept[:, 1:]]))
+    every = np.concatenate(points)
+    every = every[np.argsort(every[:, 2], kind="stable")]
+    return NicAccount(
+        injection=injection,
+        peak_bytes=-(-peaks[:, 0] // per_byte),
+        peak_ns=peaks[:, 1].copy(),
+        transit_peak_bytes=-(-peaks[:, 2] // per_byte),
+        reorder_peak_bytes=reorder_peaks(graph, fabric, timeline),
+        inject_ns=inject,
+        node=every[:, 0].copy(),
+        dst=every[:, 1].copy(),
+        t_ns=every[:, 2].copy(),
+        bytes=-(-every[:, 3] // per_byte),
+    )
+
+
+def _flows_of(
+    *,
+    node: int,
+    fabric: Fabric,
+    timeline: Timeline,
+    relayed: Int64s,
+    target: Int64s,
+    rates_bps: Int64s,
+    place: Int64s,
+) -> _Flows:
+    """Everything that crosses `node`'s ports; `place` maps its unrolled messages to their order."""
+    from scheduler.model._kernels_nic import ARRIVE, FORWARD, SEND
+
+    moved = timeline.transfers
+    sent = np.flatnonzero((moved.from_node == node) & (moved.hop == 0))
+    forwarded = np.flatnonzero((moved.from_node == node) & (moved.hop > 0))
+    arrived = np.flatnonzero((moved.to_node == node) & relayed)
+    rows = np.concatenate([sent, forwarded, arrived])
+    counts = [len(sent), len(forwarded), len(arrived)]
+    kind = np.repeat(np.asarray([SEND, FORWARD, ARRIVE], np.int64), counts)
+    start = moved.start_ns[rows] + np.where(kind == ARRIVE, fabric.latency_ns, 0)
+    order = np.lexsort((rows, start))
+    rows, kind = rows[order], kind[order]
+    return _Flows(
+        kind=kind,
+        start_ns=start[order],
+        message=np.where(kind == SEND, place[moved.task[rows]], NONE),
+        dst=target[rows],
+        size_bytes=moved.size_bytes[rows],
+        rate_bps=rates_bps[rows],
+    )
