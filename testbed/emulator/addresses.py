@@ -1,28 +1,17 @@
-"""Who is called what on the emulated fabric: MAC and IP of every (plane, port), names of links."""
+"""Who is called what on the emulated fabric: names, MAC and IP of both ends of every link."""
 
 from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from topologies import UsageError
 
 if TYPE_CHECKING:
     from topologies import Fabric
 
-__all__ = [
-    "MTU_BYTES",
-    "PREFIX_LENGTH",
-    "UDP_PORT",
-    "check_size",
-    "host_interface",
-    "ip_address",
-    "mac_address",
-    "port_base",
-    "socket_address",
-    "switch_interface",
-]
+__all__ = ["MTU_BYTES", "PREFIX_LENGTH", "UDP_PORT", "PortLink", "port_base", "port_links"]
 
 UDP_PORT: Final = 4791
 """RoCEv2."""
@@ -32,8 +21,84 @@ _MOST_PLANES: Final = 250
 _MOST_PORTS: Final = 2048  # interface numbers of a switch stay below the crossbar's 4096
 
 
-def check_size(fabric: Fabric) -> None:
-    """Refuse, with `UsageError`, a fabric that has no addresses here or no circuits to switch."""
+class PortLink(NamedTuple):
+    """The link between a plane's port and a host's interface.
+
+    `position` counts the ports of `node` over the planes, in order.
+
+    >>> link = PortLink(plane=1, port=300, node=7, position=2)
+    >>> link.host_end, link.ip, link.mac
+    ('h7-eth2', '10.1.1.45', '02:fb:00:01:01:2c')
+    >>> link.switch_end, link.switch_mac
+    ('p1-eth300', '02:fb:01:01:01:2c')
+    """
+
+    plane: int
+    port: int
+    node: int
+    position: int
+
+    @property
+    def host_end(self) -> str:
+        """Name of the host's interface."""
+        return f"h{self.node}-eth{self.position}"
+
+    @property
+    def switch_end(self) -> str:
+        """Name of the switch's interface: it carries the port's number."""
+        return f"p{self.plane}-eth{self.port}"
+
+    @property
+    def ip(self) -> str:
+        """Address of the host's interface, in a network of its plane's."""
+        high, low = divmod(self.port + 1, 256)
+        return f"10.{self.plane}.{high}.{low}"
+
+    @property
+    def mac(self) -> str:
+        """MAC of the host's interface, locally administered."""
+        return self._mac(0)
+
+    @property
+    def switch_mac(self) -> str:
+        """MAC of the switch's end; no frame is ever addressed to it."""
+        return self._mac(1)
+
+    def _mac(self, side: int) -> str:
+        high, low = divmod(self.port, 256)
+        return f"02:fb:{side:02x}:{self.plane:02x}:{high:02x}:{low:02x}"
+
+    @property
+    def socket_address(self) -> bytes:
+        """The 16 bytes of the `sockaddr_in` of the host's interface, UDP port 4791."""
+        head = struct.pack("=H", socket.AF_INET) + struct.pack("!H", UDP_PORT)
+        return head + socket.inet_aton(self.ip) + bytes(8)
+
+
+def port_links(fabric: Fabric) -> tuple[PortLink, ...]:
+    """Return the link of every port, by global port number.
+
+    Raises `UsageError` for a fabric that has no addresses here or no circuits to switch.
+    """
+    _check(fabric)
+    positions = [0] * fabric.nodes
+    found = []
+    for plane, switch in enumerate(fabric.planes):
+        for port, node in enumerate(switch.node_of):
+            found.append(PortLink(plane, port, node, positions[node]))
+            positions[node] += 1
+    return tuple(found)
+
+
+def port_base(fabric: Fabric) -> tuple[int, ...]:
+    """Return the global number of each plane's port 0, and the number of all ports last."""
+    bases = [0]
+    for plane in fabric.planes:
+        bases.append(bases[-1] + plane.ports)
+    return tuple(bases)
+
+
+def _check(fabric: Fabric) -> None:
     ports = max(plane.ports for plane in fabric.planes)
     for what, value, most in (
         ("planes", len(fabric.planes), _MOST_PLANES),
@@ -49,55 +114,3 @@ def check_size(fabric: Fabric) -> None:
             raise UsageError(
                 f"the plane has kind={plane.kind!r}", where, why, "simulate it instead"
             )
-
-
-def port_base(fabric: Fabric) -> tuple[int, ...]:
-    """Return the global number of each plane's port 0, and the number of all ports last."""
-    bases = [0]
-    for plane in fabric.planes:
-        bases.append(bases[-1] + plane.ports)
-    return tuple(bases)
-
-
-def ip_address(plane: int, port: int) -> str:
-    """Return the address of the host's interface at `port` of `plane`.
-
-    >>> ip_address(1, 0), ip_address(3, 300)
-    ('10.1.0.1', '10.3.1.45')
-    """
-    high, low = divmod(port + 1, 256)
-    return f"10.{plane}.{high}.{low}"
-
-
-def mac_address(plane: int, port: int, *, switch: bool = False) -> str:
-    """Return a locally administered MAC, of the host's end or of the switch's.
-
-    >>> mac_address(1, 5), mac_address(1, 5, switch=True)
-    ('02:fb:00:01:00:05', '02:fb:01:01:00:05')
-    """
-    high, low = divmod(port, 256)
-    return f"02:fb:{int(switch):02x}:{plane:02x}:{high:02x}:{low:02x}"
-
-
-def host_interface(node: int, position: int) -> str:
-    """Return the name of a host's interface; `position` counts its ports over the planes.
-
-    >>> host_interface(3, 0)
-    'h3-eth0'
-    """
-    return f"h{node}-eth{position}"
-
-
-def switch_interface(plane: int, port: int) -> str:
-    """Return the name of the switch's end, which carries the port's number.
-
-    >>> switch_interface(1, 5)
-    'p1-eth5'
-    """
-    return f"p{plane}-eth{port}"
-
-
-def socket_address(plane: int, port: int) -> bytes:
-    """Return the 16 bytes of the `sockaddr_in` of the host's interface, UDP port 4791."""
-    head = struct.pack("=H", socket.AF_INET) + struct.pack("!H", UDP_PORT)
-    return head + socket.inet_aton(ip_address(plane, port)) + bytes(8)

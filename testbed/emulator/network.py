@@ -20,13 +20,8 @@ from testbed.emulator.addresses import (
     MTU_BYTES,
     PREFIX_LENGTH,
     UDP_PORT,
-    check_size,
-    host_interface,
-    ip_address,
-    mac_address,
     port_base,
-    socket_address,
-    switch_interface,
+    port_links,
 )
 from testbed.emulator.cleanup import remove_dead
 from testbed.emulator.crossbar import Crossbar
@@ -39,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from testbed.emulator.addresses import PortLink
     from testbed.emulator.registry import Record
     from topologies import Fabric
 
@@ -62,16 +58,6 @@ class PortSockets(NamedTuple):
     port_of_fd: NDArray[np.int32]
 
 
-class _Port(NamedTuple):
-    """One link: both its names, and the host behind it."""
-
-    plane: int
-    port: int
-    node: int
-    host_end: str
-    switch_end: str
-
-
 class EmulatedFabric:
     """The fabric on this machine, from `with` to its end; then nothing of it is left.
 
@@ -90,11 +76,10 @@ class EmulatedFabric:
     epoll_fd: int
 
     def __init__(self, fabric: Fabric, run_id: str) -> None:
-        check_size(fabric)
         self.fabric = fabric
         self.run_id = run_id
         self.port_base = port_base(fabric)
-        self.ports = _ports(fabric)
+        self.links = port_links(fabric)
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -122,15 +107,18 @@ class EmulatedFabric:
 
     def _build(self, building: contextlib.ExitStack) -> None:
         record = building.enter_context(recorded(self.run_id))
-        _allow_files(len(self.ports) + _FILES_PER_NODE * (self.fabric.nodes + len(self.port_base)))
+        nodes = self.fabric.nodes + len(self.fabric.planes)
+        _allow_files(len(self.links) + _FILES_PER_NODE * nodes)
         self._start_nodes(building, record)
-        self._make_links()
-        self._configure_hosts()
+        for plane in range(len(self.fabric.planes)):
+            ip_batch(self.switch_pid(plane), self._links_of_switch(plane))
+        for node in range(self.fabric.nodes):
+            self._configure_host(node)
         self._tell_mininet()
         self._verify()
-        self.crossbar = building.enter_context(Crossbar(len(self.ports), len(self.fabric.planes)))
+        self.crossbar = building.enter_context(Crossbar(len(self.links), len(self.fabric.planes)))
         for plane in range(len(self.fabric.planes)):
-            names = {n: p.switch_end for n, p in enumerate(self.ports) if p.plane == plane}
+            names = {n: k.switch_end for n, k in enumerate(self.links) if k.plane == plane}
             self.crossbar.attach(self.switch_pid(plane), names)
         self._open_sockets(building)
 
@@ -143,132 +131,115 @@ class EmulatedFabric:
         self.net = FabricNet()
         building.callback(self.net.stop)
         for node in range(self.fabric.nodes):
-            self._record(record, self.net.addHost(f"h{node}", ip=None))
+            ends = tuple(link.host_end for link in self.links if link.node == node)
+            _record(record, self.net.addHost(f"h{node}", ip=None), ends)
         for plane in range(len(self.fabric.planes)):
-            self._record(record, self.net.addSwitch(f"p{plane}"))
+            ends = tuple(link.switch_end for link in self.links if link.plane == plane)
+            _record(record, self.net.addSwitch(f"p{plane}"), ends)
 
-    def _record(self, record: Record, started: Any) -> None:  # noqa: ANN401 (a Mininet node)
-        ends = [(p.host_end, p.switch_end) for p in self.ports]
-        mine = tuple(e for pair in ends for e in pair if e.startswith(f"{started.name}-"))
-        record.nodes.append(Node.of(started.name, started.pid, mine))
-        record.write()
-        disable_ipv6(started.pid)
+    def _links_of_switch(self, plane: int) -> list[str]:
+        """Make each veth pair between its two namespaces: no name ever enters the root one."""
+        commands = []
+        for link in self.links:
+            if link.plane == plane:
+                near = f"{link.switch_end} address {link.switch_mac} mtu {MTU_BYTES}"
+                far = f"{link.host_end} address {link.mac} mtu {MTU_BYTES}"
+                netns = self.host_pid(link.node)
+                commands += [
+                    f"link add name {near} type veth peer name {far} netns {netns}",
+                    f"link set dev {link.switch_end} alias {alias_of(self.run_id)} up",
+                ]
+        return commands
 
-    def _make_links(self) -> None:
-        """Make every veth pair between its two namespaces: no name ever enters the root one."""
-        alias = alias_of(self.run_id)
-        for plane in range(len(self.fabric.planes)):
-            commands = []
-            for p in self.ports:
-                if p.plane == plane:
-                    near = f"address {mac_address(plane, p.port, switch=True)} mtu {MTU_BYTES}"
-                    far = f"address {mac_address(plane, p.port)} mtu {MTU_BYTES}"
-                    where = f"netns {self.host_pid(p.node)}"
-                    pair = f"{p.switch_end} {near} type veth peer name {p.host_end} {far} {where}"
-                    commands += [
-                        f"link add name {pair}",
-                        f"link set dev {p.switch_end} alias {alias} up",
-                    ]
-            ip_batch(self.switch_pid(plane), commands)
-
-    def _configure_hosts(self) -> None:
+    def _configure_host(self, node: int) -> None:
         """Addresses, and every neighbour as a permanent entry: nobody asks over a dark circuit."""
-        alias = alias_of(self.run_id)
-        for node in range(self.fabric.nodes):
-            commands = ["link set dev lo up"]
-            for p in self.ports:
-                if p.node != node:
-                    continue
-                address = f"{ip_address(p.plane, p.port)}/{PREFIX_LENGTH}"
+        commands = ["link set dev lo up"]
+        for link in self.links:
+            if link.node == node:
+                name = link.host_end
                 commands += [
-                    f"link set dev {p.host_end} alias {alias} up",
-                    f"addr add {address} dev {p.host_end}",
+                    f"link set dev {name} alias {alias_of(self.run_id)} up",
+                    f"addr add {link.ip}/{PREFIX_LENGTH} dev {name}",
                 ]
                 commands += [
-                    f"neigh add {ip_address(q.plane, q.port)} dev {p.host_end} "
-                    f"lladdr {mac_address(q.plane, q.port)} nud permanent"
-                    for q in self.ports
-                    if q.plane == p.plane and q.node != node
+                    f"neigh add {far.ip} lladdr {far.mac} dev {name} nud permanent"
+                    for far in self.links
+                    if far.plane == link.plane and far.node != node
                 ]
-            with in_netns(self.host_pid(node)):
-                for scope in ("all", "default"):  # a node may have two ports on one plane
-                    set_sysctl(f"net/ipv4/conf/{scope}/rp_filter", 0)
-            ip_batch(self.host_pid(node), commands)
+        with in_netns(self.host_pid(node)):
+            for scope in ("all", "default"):  # a node may have two ports on one plane
+                set_sysctl(f"net/ipv4/conf/{scope}/rp_filter", 0)
+        ip_batch(self.host_pid(node), commands)
 
     def _tell_mininet(self) -> None:
-        for p in self.ports:
+        for link in self.links:
             self.net.addLink(
-                self.net.hosts[p.node],
-                self.net.switches[p.plane],
-                port2=p.port,
-                addr1=mac_address(p.plane, p.port),
-                addr2=mac_address(p.plane, p.port, switch=True),
-                params1={"ip": ip_address(p.plane, p.port), "prefixLen": PREFIX_LENGTH},
+                self.net.hosts[link.node],
+                self.net.switches[link.plane],
+                port2=link.port,
+                addr1=link.mac,
+                addr2=link.switch_mac,
+                params1={"ip": link.ip, "prefixLen": PREFIX_LENGTH},
             )
         self.net.start()
 
     def _verify(self) -> None:
-        """Read every link back, both ends."""
+        """Read every link back, both ends; raises `FluxbedError` for the first that is wrong."""
         for node in range(self.fabric.nodes):
             found = links(self.host_pid(node))
-            for p in self.ports:
-                if p.node == node:
-                    self._verify_end(found, p.host_end, mac_address(p.plane, p.port))
+            for link in self.links:
+                if link.node == node:
+                    _verify_end(found, link.host_end, link.mac, alias_of(self.run_id))
         for plane in range(len(self.fabric.planes)):
             found = links(self.switch_pid(plane))
-            for p in self.ports:
-                if p.plane == plane:
-                    mac = mac_address(plane, p.port, switch=True)
-                    self._verify_end(found, p.switch_end, mac)
-
-    def _verify_end(self, found: dict[str, dict[str, Any]], name: str, mac: str) -> None:
-        link = found.get(name)
-        wrong = "it does not exist"
-        if link is not None:
-            asked = {"mtu": MTU_BYTES, "address": mac, "ifalias": alias_of(self.run_id)}
-            wrong = ", ".join(f"{k} is {link.get(k)}" for k in asked if link.get(k) != asked[k])
-            if not {"UP", "LOWER_UP"} <= set(link["flags"]):
-                wrong += f"its flags are {' '.join(link['flags'])}"
-        if wrong:
-            fix = "look for what else configures interfaces here, and run fluxbed doctor"
-            raise FluxbedError("a link is not as it was asked for", name, wrong, fix)
+            for link in self.links:
+                if link.plane == plane:
+                    _verify_end(found, link.switch_end, link.switch_mac, alias_of(self.run_id))
 
     def _open_sockets(self, building: contextlib.ExitStack) -> None:
         epoll = building.enter_context(contextlib.closing(select.epoll()))
         opened: dict[int, socket.socket] = {}
         for node in range(self.fabric.nodes):
             with in_netns(self.host_pid(node)):
-                for number, p in enumerate(self.ports):
-                    if p.node == node:
-                        opened[number] = building.enter_context(_open_socket(p))
+                for number, link in enumerate(self.links):
+                    if link.node == node:
+                        opened[number] = building.enter_context(_open_socket(link))
                         epoll.register(opened[number], select.EPOLLIN)
-        fd = np.array([opened[number].fileno() for number in range(len(self.ports))], np.int32)
+        fd = np.array([opened[number].fileno() for number in range(len(self.links))], np.int32)
         port_of_fd = np.full(int(fd.max()) + 1, -1, np.int32)
         port_of_fd[fd] = np.arange(len(fd))
-        addresses = b"".join(socket_address(p.plane, p.port) for p in self.ports)
+        addresses = b"".join(link.socket_address for link in self.links)
         table = np.frombuffer(addresses, np.uint8).reshape(-1, 16).copy()
         self.sockets = PortSockets(fd, table, port_of_fd)
         self.epoll_fd = epoll.fileno()
 
 
-def _ports(fabric: Fabric) -> tuple[_Port, ...]:
-    positions = [0] * fabric.nodes
-    ports = []
-    for plane, switch in enumerate(fabric.planes):
-        for port, node in enumerate(switch.node_of):
-            host_end = host_interface(node, positions[node])
-            positions[node] += 1
-            ports.append(_Port(plane, port, node, host_end, switch_interface(plane, port)))
-    return tuple(ports)
+def _record(record: Record, started: Any, interfaces: tuple[str, ...]) -> None:  # noqa: ANN401 (Mininet's)
+    record.nodes.append(Node.of(started.name, started.pid, interfaces))
+    record.write()
+    disable_ipv6(started.pid)
 
 
-def _open_socket(p: _Port) -> socket.socket:
+def _verify_end(found: dict[str, dict[str, Any]], name: str, mac: str, alias: str) -> None:
+    wrong = "it does not exist"
+    if (link := found.get(name)) is not None:
+        asked = {"mtu": MTU_BYTES, "address": mac, "ifalias": alias}
+        differs = [f"{k} is {link.get(k)}" for k, value in asked.items() if link.get(k) != value]
+        if not {"UP", "LOWER_UP"} <= set(link["flags"]):
+            differs.append(f"its flags are {' '.join(link['flags'])}")
+        wrong = " and ".join(differs)
+    if wrong:
+        fix = "look for what else configures interfaces here, and run fluxbed doctor"
+        raise FluxbedError("a link is not as it was asked for", name, wrong, fix)
+
+
+def _open_socket(link: PortLink) -> socket.socket:
     opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
         opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, p.host_end.encode())
-        opened.bind((ip_address(p.plane, p.port), UDP_PORT))
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, link.host_end.encode())
+        opened.bind((link.ip, UDP_PORT))
         opened.setblocking(False)  # noqa: FBT003 (Python's own)
     except BaseException:
         opened.close()
