@@ -295,5 +295,5 @@ def account_node(
 def _warm_up() -> None:
     one, none = np.ones(1, np.int64), np.zeros(1, np.int64)
     series = np.zeros((8, 3), np.int64)
-    account_node(1, False, 1, 1, none, one, none, none, none, none, none, one, one, 1,
+    account_node(1, 0, 1, 1, none, one, none, none, none, none, none, one, one, 1,
                  np.zeros(3, np.int64), np.zeros(1, np.int64), series)  # fmt: skip

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -85,7 +86,7 @@ def timeline(graph: TaskGraph, on: Fabric, ready: list[int], moved: list[Moved])
     )
 
 
-def brute_force(
+def brute_force(  # noqa: C901, PLR0912, PLR0915 (a twin is one plain walk)
     graph: TaskGraph, on: Fabric, run: Timeline, injection: Injection, *, feedback: int, mtu: int
 ) -> tuple[dict[tuple[int, int], list[int]], list[int], int]:
     """Walk ns by ns, in nanobits: per (node, dst) what is held at the begin and the end of each.
@@ -236,11 +237,14 @@ def test_accounting_equals_a_walk_ns_by_ns(
             around = [amounts[2 * time], amounts[2 * time - 1] if time else 0]
             assert value in [-(-amount // (8 * 10**9)) for amount in around]
         assert values.max() == -(-max(amounts) // (8 * 10**9))
+        changes = [k for k in range(1, len(amounts)) if amounts[k] != amounts[k - 1]]
         turns = [
-            t for t in range(1, horizon - 1)
-            if amounts[2 * t - 2] < amounts[2 * t] > amounts[2 * t + 2]
-        ]  # fmt: skip
-        assert set(turns) <= set(times.tolist())
+            (later // 2, amounts[later - 1])
+            for earlier, later in pairwise(changes)
+            if amounts[earlier - 1] < amounts[later - 1] > amounts[later]
+        ]
+        points = set(zip(times.tolist(), values.tolist(), strict=True))
+        assert {(t, -(-amount // (8 * 10**9))) for t, amount in turns} <= points
 
 
 @pytest.mark.parametrize("injection", ["eager", "paced"])
