@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
-from scheduler.model.collectives import DEFAULTS, find_algorithm
+from scheduler.model.collectives import ALGORITHMS, DEFAULTS, Demand, find_algorithm
+from scheduler.model.hierarchical import Servers, hierarchical
 from scheduler.model.layout import Draft
-from scheduler.model.options import PROTOCOLS, ExpansionOptions
+from scheduler.model.options import HIERARCHICAL, PROTOCOLS, ExpansionOptions
 from scheduler.model.sizes import data_of, element_bytes
 from scheduler.model.workload import Compute, Loss
 from topologies.errors import InputError, UsageError
@@ -236,16 +237,22 @@ class _Shapes:
         self.assumed = 0
 
     def flows(self, op: Collective, members: tuple[int, ...]) -> Flows:
-        algorithm = self._choice(self._options.collectives, op) or DEFAULTS[op.kind]
+        algorithm = self._algorithm(op)
+        servers = self._servers(algorithm, members)
         root = 0 if op.root is None else members.index(op.root)
         sizes = tuple((op.ranks[rank].in_bytes, op.ranks[rank].out_bytes) for rank in members)
         splits = op.splits and tuple(op.splits.get(rank) for rank in members)
-        size = self._choice(self._options.sizes, op)
-        key = (op.kind, algorithm, op.dtype, root, size, sizes, splits)
+        assumed_bytes = self._choice(self._options.sizes, op)
+        key = (op.kind, algorithm, servers, op.dtype, root, assumed_bytes, sizes, splits)
         if key not in self._known:
-            data, assumed = data_of(op, members, size)
-            flows = self._refine(find_algorithm(op.kind, algorithm)(data, root), op.dtype)
-            self._known[key] = flows, assumed
+            data, assumed = data_of(op, members, assumed_bytes)
+            demand = Demand(data, root, element_bytes(op.dtype))
+            if servers:
+                inside = Servers(np.array(servers, np.int64), self._options.scale_up_bps)
+                flows = hierarchical(op.kind, demand, inside)
+            else:
+                flows = find_algorithm(op.kind, algorithm)(demand)
+            self._known[key] = self._refine(flows, demand.element_bytes), assumed
         flows, assumed = self._known[key]
         self.assumed += assumed
         return flows
@@ -254,8 +261,31 @@ class _Shapes:
     def _choice(choices: Mapping[str, Choice], op: Collective) -> Choice | None:
         return choices.get(f"{op.kind}@{op.group}", choices.get(op.kind))
 
-    def _refine(self, flows: Flows, dtype: str | None) -> Flows:
-        options, element = self._options, element_bytes(dtype)
+    def _algorithm(self, op: Collective) -> str:
+        """Return what the user chose, else what was recorded if we know it, else the default."""
+        recorded = (op.algo or "").lower()
+        known = recorded if recorded in ALGORITHMS[op.kind] else DEFAULTS[op.kind]
+        return self._choice(self._options.collectives, op) or known
+
+    def _servers(self, algorithm: str, members: tuple[int, ...]) -> tuple[int, ...]:
+        """Return each member's server, numbered by first appearance; empty if it has no say."""
+        name, colon, size = algorithm.partition(":")
+        if name != HIERARCHICAL:
+            return ()
+        if not colon and self._workload.placement is None:
+            raise UsageError(
+                "it is not known which ranks share a server",
+                algorithm,
+                "the workload does not say where its ranks ran",
+                "say how many GPUs a server has, such as hierarchical:8",
+            )
+        hosts = self._workload.placement or {}
+        homes = [rank // int(size) if colon else hosts.get(rank, rank) for rank in members]
+        number: dict[object, int] = {}
+        return tuple(number.setdefault(home, len(number)) for home in homes)
+
+    def _refine(self, flows: Flows, element: int) -> Flows:
+        options = self._options
         lanes = options.channels
         if options.chunk_bytes:
             largest = int(flows.size_bytes.max(initial=0))

@@ -191,19 +191,17 @@ class Flows:
         return self.take(kept, where[arcs])
 
     def lanes(self, lanes: int, element_bytes: int) -> Flows:
-        """Split the data over `lanes` that proceed independently of one another."""
+        """Split the data over `lanes` that proceed independently of one another.
+
+        Gates keep their time in each: lanes share what they spend it on.
+        """
         if lanes == 1 or not self.is_message.any():
             return self
         sizes = divide(self.size_bytes, lanes, element_bytes)
-        first = self.part.max(initial=0) + 1
+        parts = self.part.max(initial=0) + 1
         return join(
             [
-                replace(
-                    self,
-                    size_bytes=sizes[:, lane],
-                    part=self.part + lane * first,
-                    dur_ns=divide(self.dur_ns, lanes, 1)[:, lane],
-                )
+                replace(self, size_bytes=sizes[:, lane], part=self.part + lane * parts)
                 for lane in range(lanes)
             ]
         )

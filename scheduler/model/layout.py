@@ -115,6 +115,13 @@ class Draft:
                 "neither is negative",
                 "correct it in the workload",
             )
+        if not 0 <= op.rank < len(self._placement):
+            raise InputError(
+                f"rank {op.rank} takes part",
+                f"operation {op.id} (compute)",
+                f"the ranks are 0 to {len(self._placement) - 1}",
+                "correct its rank or world",
+            )
         task = self._tasks
         marked = op.id in self._marked
         self._tasks += 1 + marked

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from scheduler.model.collectives import ALGORITHMS, find_algorithm
 from topologies.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PROTOCOLS", "ExpansionOptions"]
+__all__ = ["HIERARCHICAL", "PROTOCOLS", "ExpansionOptions"]
 
+HIERARCHICAL: Final = "hierarchical"
 PROTOCOLS: Final = {"Simple": (1, 1), "LL": (2, 1), "LL128": (128, 120)}
 
 
@@ -20,7 +22,9 @@ class ExpansionOptions:
     """How collectives become messages.
 
     `collectives` and `sizes` are keyed KIND or, for one group, KIND@GROUP: the algorithm, and the
-    bytes every rank puts in where the workload does not say. The data of a collective are split
+    bytes every rank puts in where the workload does not say. Algorithms are those of
+    `scheduler.model.collectives`, and `hierarchical:8` for servers of 8 ranks (`hierarchical` alone
+    takes the hosts the workload was recorded on). The data of a collective are split
     over `channels`, each proceeding on its own (all the same way round a ring, as NCCL's do), and
     further so that no message is larger than `chunk_bytes`. `split` sends every message in that
     many separate ones ("planes": one per plane), which arrive together or not at all. `protocol`
@@ -44,30 +48,42 @@ class ExpansionOptions:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        from scheduler.model.collectives import ALGORITHMS, find_algorithm
-
+        where = "expansion"
         for name in ("channels", "chunk_bytes", "split", "reduce_bw_bps", "scale_up_bps"):
             value = getattr(self, name)
             if isinstance(value, int) and value < 1:
-                raise UsageError(
-                    f"{name}={value}", "expansion", "the least possible is 1", f"correct {name}"
-                )
+                fix = f"correct {name}"
+                raise UsageError(f"{name}={value}", where, "the least possible is 1", fix)
         if not isinstance(self.split, int) and self.split != "planes":
             why = "a message is split into a number of pieces, or into one per plane"
-            raise UsageError(f"split={self.split!r}", "expansion", why, "write planes or a number")
+            raise UsageError(f"split={self.split!r}", where, why, "write planes or a number")
         if self.protocol not in PROTOCOLS:
+            what = f"there is no protocol {self.protocol!r}"
             why = f"the protocols are {', '.join(PROTOCOLS)}"
-            raise UsageError(
-                f"there is no protocol {self.protocol!r}", "expansion", why, "choose one of them"
-            )
-        for key in (*self.collectives, *self.sizes):
-            if (kind := key.partition("@")[0]) not in ALGORITHMS:
-                why = f"the kinds of collective are {', '.join(ALGORITHMS)}"
-                raise UsageError(f"there is no collective {kind!r}", key, why, "choose one of them")
+            raise UsageError(what, where, why, "choose one of them")
         for key, algorithm in self.collectives.items():
-            find_algorithm(key.partition("@")[0], algorithm)
-        for key, size in self.sizes.items():
-            if size < 0:
-                raise UsageError(
-                    f"its size is {size} bytes", key, "a size is not negative", "correct it"
-                )
+            _check_algorithm(key, algorithm)
+        for key, size_bytes in self.sizes.items():
+            _kind(key)
+            if size_bytes < 0:
+                what = f"its size is {size_bytes} bytes"
+                raise UsageError(what, key, "a size is not negative", "correct it")
+
+
+def _kind(key: str) -> str:
+    """Return the kind of collective that KIND or KIND@GROUP names."""
+    kind = key.partition("@")[0]
+    if kind not in ALGORITHMS:
+        why = f"the kinds of collective are {', '.join(ALGORITHMS)}"
+        raise UsageError(f"there is no collective {kind!r}", key, why, "choose one of them")
+    return kind
+
+
+def _check_algorithm(key: str, algorithm: str) -> None:
+    kind = _kind(key)
+    name, colon, size = algorithm.partition(":")
+    if name != HIERARCHICAL:
+        find_algorithm(kind, algorithm)
+    elif colon and not (size.isascii() and size.isdecimal() and 0 < int(size[:9]) == int(size)):
+        why = "a server has a number of GPUs"
+        raise UsageError(f"{algorithm!r} has no size", key, why, "write hierarchical:8")
