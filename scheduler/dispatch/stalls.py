@@ -1,0 +1,61 @@
+"""Saying why an execution can go no further."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scheduler.model.taskgraph import KINDS, MESSAGE
+from scheduler.model.timeline import NONE
+from topologies.errors import StalledError
+
+if TYPE_CHECKING:
+    from scheduler.dispatch.layout import Layout
+    from scheduler.model.taskgraph import Int64s, TaskGraph
+
+__all__ = ["stalled"]
+
+
+def _sender(graph: TaskGraph, message: int) -> str:
+    """Name the rank that sends a message: its own marker of the same operation comes before."""
+    before = graph.arcs.before[graph.arcs.after == message]
+    ranks = before[(graph.op[before] == graph.op[message]) & (graph.rank[before] >= 0)]
+    names = sorted(set(graph.rank[ranks].tolist()))
+    if names:
+        return f"rank {names[0]}" if len(names) == 1 else f"ranks {names}"
+    return f"node {graph.src[message]}"
+
+
+def stalled(layout: Layout, times: Int64s) -> StalledError:
+    """Describe what blocks an execution whose tasks got as far as `times` (ready, start, end).
+
+    Names the first message that is ready and has not moved, else the first task never reached.
+    """
+    graph = layout.graph
+    ready, start, end = times
+    kind = layout.work.kind
+    waiting = np.flatnonzero((kind == MESSAGE) & (ready != NONE) & (end == NONE))
+    unreached = np.flatnonzero(end == NONE)
+    if len(waiting) == 0:
+        iteration, task = divmod(int(unreached[0]), graph.tasks)
+        what = f"operation {graph.op[task]} ({KINDS[graph.kind[task]]} {task}) never began"
+        why = "its dependencies form a cycle"
+        return StalledError(what, f"iteration {iteration}", why, "correct the workload's deps")
+    first = int(waiting[np.argmin(ready[waiting])])
+    iteration, message = divmod(first, graph.tasks)
+    src, dst = int(graph.src[message]), int(graph.dst[message])
+    plane = int(layout.route.plane[message])
+    base = layout.port_base[plane]
+    circuit = (
+        f"plane {plane} port {layout.route.src_port[message] - base} -> "
+        f"{layout.route.dst_port[message] - base}"
+        if plane >= 0
+        else "any plane's"
+    )
+    what = f"operation {graph.op[message]} of {_sender(graph, message)} is blocked"
+    what += f": message {message} ({graph.size_bytes[message]} bytes)"
+    why = f"the circuit {circuit} (node {src} to {dst}) does not come"
+    moved = "has moved in part" if start[first] != NONE else f"has waited since {ready[first]} ns"
+    fix = f"give the program that circuit in time (the message {moved})"
+    return StalledError(what, f"iteration {iteration}", why, fix)

@@ -1,0 +1,189 @@
+"""Simulating timed programs: their windows as arrays, the event loop, and the records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from scheduler.dispatch import _kernels_columns as col
+from scheduler.dispatch.layout import new_state
+from scheduler.dispatch.records import circuits_of, new_lines, new_progress, standing_at
+from scheduler.dispatch.stalls import stalled
+from scheduler.model.program import TimedProgram
+from scheduler.model.taskgraph import csr
+from scheduler.model.timeline import NONE, Timeline, Transfers
+from topologies.errors import UsageError
+
+if TYPE_CHECKING:
+    from scheduler.dispatch._kernels_events import Progress
+    from scheduler.dispatch._kernels_timed import Queues
+    from scheduler.dispatch.layout import Layout
+    from scheduler.model.taskgraph import Int64s
+
+__all__ = ["Windows", "run_timed", "simulate_timed", "slot_windows"]
+
+
+class Windows(NamedTuple):
+    """When ports may send, a row per slot and connected port: shape (windows,) each.
+
+    `on_ns` and `off_ns` count from the cycle's begin, guard excluded; `src_port`, `dst_port` are
+    numbered over all planes.
+    """
+
+    src_port: Int64s
+    dst_port: Int64s
+    on_ns: Int64s
+    off_ns: Int64s
+
+
+def _lit_after(
+    program: TimedProgram, wanted: Int64s, starts: Int64s, delay_ns: int, *, all_stop: bool
+) -> Int64s:
+    """Return when each slot's circuits are lit, ns after its start, shape (slots, ports).
+
+    `wanted` has shape (slots, ports), `starts` (slots + 1,). Without `partial` it is the delay;
+    with it, what remains of the delay since the circuit was made, 0 for one that goes on for ever.
+    """
+    lit = np.full(wanted.shape, delay_ns, np.int64)
+    if not program.partial:
+        return lit
+    changed = wanted != np.roll(wanted, 1, axis=0)
+    if all_stop:
+        changed |= changed.any(axis=1, keepdims=True)
+    lit[:, ~changed.any(axis=0)] = 0
+    lengths = np.diff(starts)
+    for _ in range(2):  # twice around the cycle: a circuit may come from before its begin
+        for slot in range(len(wanted)):
+            rest = np.maximum(lit[slot - 1] - lengths[slot - 1], 0)
+            lit[slot] = np.where(changed[slot], delay_ns, rest)
+    return lit
+
+
+def slot_windows(layout: Layout, guard_ns: int) -> Windows:
+    """Return every window of the cycle in which at least one byte can be sent."""
+    program = layout.program
+    assert isinstance(program, TimedProgram)
+    parts = [np.zeros((4, 0), np.int64)]
+    for index, plane in enumerate(layout.fabric.planes):
+        slots = program.planes[index]
+        if not slots:
+            continue
+        wanted = np.array([slot.dst_ports for slot in slots], np.int64)
+        offsets = [slot.offset_ns for slot in slots]
+        starts = np.array([*offsets, offsets[0] + program.period_ns], np.int64)
+        lit = _lit_after(program, wanted, starts, plane.delay_ns, all_stop=plane.all_stop)
+        slot, port = np.nonzero(wanted >= 0)
+        base = layout.planes[index, col.PLANE_BASE]
+        on_ns, off_ns = starts[slot] + lit[slot, port], starts[slot + 1] - guard_ns
+        keep = off_ns - on_ns >= plane.transfer_ns(1)
+        columns = [base + port, base + wanted[slot, port], on_ns, off_ns]
+        parts.append(np.array(columns, np.int64)[:, keep])
+    return Windows(*np.concatenate(parts, axis=1))
+
+
+def _queues(layout: Layout, guard_ns: int) -> Queues:
+    """Group the windows by the pairs of nodes that messages need."""
+    from scheduler.dispatch import _kernels_timed as timed
+
+    graph, nodes = layout.graph, layout.fabric.nodes
+    pairs, inverse = np.unique(
+        graph.src[graph.messages] * nodes + graph.dst[graph.messages], return_inverse=True
+    )
+    of = np.full(graph.tasks, NONE, np.int64)
+    of[graph.messages] = inverse
+    windows = slot_windows(layout, guard_ns)
+    owner = layout.ports[:, col.PORT_NODE]
+    pair = owner[windows.src_port] * nodes + owner[windows.dst_port]
+    queue = np.searchsorted(pairs, pair)
+    used = queue < len(pairs)
+    used[used] = pairs[queue[used]] == pair[used]
+    queue, port = queue[used], windows.src_port[used]
+    on_ns, off_ns = windows.on_ns[used], windows.off_ns[used]
+    order = np.lexsort((on_ns, port, queue))
+    queue, port, on_ns, off_ns = queue[order], port[order], on_ns[order], off_ns[order]
+    new = np.diff(queue, prepend=-1) | np.diff(port, prepend=-1)
+    first = np.flatnonzero(new)
+    lanes = np.zeros((len(first), timed.LANE_COLUMNS), np.int64)
+    plane = layout.ports[port[first], col.PORT_PLANE]
+    lanes[:, timed.LANE_FIRST] = first
+    lanes[:, timed.LANE_COUNT] = np.diff(np.append(first, len(queue)))
+    lanes[:, timed.LANE_PORT] = port[first]
+    lanes[:, timed.LANE_RATE] = layout.planes[plane, col.PLANE_RATE]
+    lanes[:, timed.LANE_COLD] = layout.rule[col.R_CONTROL] + layout.planes[plane, col.PLANE_DELAY]
+    return timed.Queues(
+        of=of,
+        lane_ptr=csr(queue[first], first, len(pairs))[0],
+        lanes=lanes,
+        windows=np.column_stack([on_ns, off_ns]),
+        cycle=layout.rule[[col.R_PERIOD, col.R_PHASE]],
+    )
+
+
+def run_timed(
+    layout: Layout, *, quantum_bytes: int, guard_ns: int | None
+) -> tuple[Progress, Int64s]:
+    """Run a timed program: what became of its tasks, and the pieces that were sent."""
+    from scheduler.dispatch import _kernels_timed as timed
+
+    program = layout.program
+    assert isinstance(program, TimedProgram)
+    guard = program.guard_ns if guard_ns is None else guard_ns
+    if quantum_bytes < 0 or guard < 0:
+        what = f"quantum_bytes={quantum_bytes}, guard_ns={guard}"
+        raise UsageError(what, "simulation", "neither can be negative", "use 0 or more")
+    progress = new_progress(layout)
+    queues = _queues(layout, guard)
+    pieces, size = timed.run_direct(
+        layout.work, progress, queues, layout.fabric.latency_ns, quantum_bytes
+    )
+    if progress.tally[-1] < len(layout.work.kind):
+        raise stalled(layout, progress.times)
+    return progress, pieces[:size]
+
+
+def _log(layout: Layout, until_ns: int) -> Int64s:
+    """Return the log of the circuits that are up by `until_ns`; later changes are not in it."""
+    from scheduler.dispatch import _kernels_grants as grants
+    from scheduler.dispatch._kernels_timed import log_circuits
+
+    most = int(layout.planes[:, col.PLANE_SLOTS].max())
+    state = new_state(layout, horizon_ns=int(layout.rule[col.R_PERIOD]) // max(most, 1))
+    lines, log, _ = new_lines(layout)
+    log, size = log_circuits(state, lines, log, until_ns)
+    log = log[:size][log[:size, grants.LOG_UP] <= until_ns]
+    log[log[:, grants.LOG_DOWN] > until_ns, grants.LOG_DOWN] = NONE
+    return log
+
+
+def simulate_timed(layout: Layout, *, quantum_bytes: int, guard_ns: int | None) -> Timeline:
+    """Run a timed program and keep records."""
+    from scheduler.dispatch import _kernels_timed as timed
+
+    progress, pieces = run_timed(layout, quantum_bytes=quantum_bytes, guard_ns=guard_ns)
+    ready, start, end = progress.times
+    until_ns = int(end.max())
+    circuits, _ = circuits_of(_log(layout, until_ns))
+    order = np.lexsort((pieces[:, timed.PIECE_PORT], pieces[:, timed.PIECE_TASK]))
+    order = order[np.argsort(pieces[order, timed.PIECE_START], kind="stable")]
+    task, port, size_bytes, start_ns, last_ns = np.ascontiguousarray(pieces[order].T)
+    plane = layout.ports[port, col.PORT_PLANE]
+    transfers = Transfers(
+        task=task,
+        hop=np.zeros(len(task), np.int64),
+        from_node=layout.work.src[task],
+        to_node=layout.work.dst[task],
+        plane=plane,
+        circuit=standing_at(layout, circuits, port, start_ns),
+        size_bytes=size_bytes,
+        start_ns=start_ns,
+        end_ns=last_ns + layout.fabric.latency_ns,
+    )
+    return Timeline(
+        iterations=layout.iterations,
+        ready_ns=ready,
+        start_ns=start,
+        end_ns=end,
+        transfers=transfers,
+        circuits=circuits,
+    )
