@@ -9,6 +9,7 @@ compiled in memory.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import sys
 import tempfile
@@ -19,7 +20,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["KERNEL_SOURCES", "cache_directory", "kernel", "register_warm_up", "warm_up"]
+__all__ = [
+    "KERNEL_SOURCES",
+    "cache_directory",
+    "compile_all",
+    "kernel",
+    "register_warm_up",
+    "warm_up",
+]
 
 Function = TypeVar("Function", bound="Callable[..., object]")
 
@@ -28,13 +36,16 @@ KERNEL_SOURCES: Final = ("scheduler/**/_kernels_*.py", "testbed/**/_kernels_*.py
 _warm_ups: Final[list[Callable[[], None]]] = []
 
 
+def _sources() -> list[Path]:
+    return [path for pattern in KERNEL_SOURCES for path in sorted(_ROOT.glob(pattern))]
+
+
 def _sources_hash() -> str:
     import numba
 
     digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
-    for pattern in KERNEL_SOURCES:
-        for path in sorted(_ROOT.glob(pattern)):
-            digest.update(path.name.encode() + path.read_bytes())
+    for path in _sources():
+        digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -80,3 +91,18 @@ def warm_up() -> None:
     """Compile, or load from the cache, every kernel whose module has been imported."""
     for function in _warm_ups:
         function()
+
+
+def compile_all() -> None:
+    """Compile every kernel there is into the cache, once per state of their sources.
+
+    Provisioning calls this, so that the first command of a user does not wait for the compiler.
+    """
+    directory = cache_directory()
+    if directory is not None and (directory / "complete").exists():
+        return
+    for path in _sources():
+        importlib.import_module(".".join(path.relative_to(_ROOT).with_suffix("").parts))
+    warm_up()
+    if directory is not None:
+        (directory / "complete").touch()
