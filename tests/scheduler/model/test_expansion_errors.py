@@ -31,8 +31,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, b.collective("all_gather", [(None, None)] * 4, number=17)),
         InputError,
         (
-            "operation 17 (all_gather of group 'g'): its size is unknown, because the trace does not "
-            "say how many bytes it moves: supply what each rank puts in, such as --size "
+            "operation 17 (all_gather of group 'g'): its size is unknown, because the trace does "
+            "not say how many bytes it moves: supply what each rank puts in, such as --size "
             "all_gather=4MiB"
         ),
     ),
@@ -61,8 +61,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         ),
         InputError,
         (
-            "operation 0 (all_to_all): rank 0 splits its data 2 ways, least 1, because its group has 4 "
-            "members and sizes are not negative: correct its splits in the workload"
+            "operation 0 (all_to_all): rank 0 splits its data 2 ways, least 1, because its group "
+            "has 4 members and sizes are not negative: correct its splits in the workload"
         ),
     ),
     (
@@ -70,8 +70,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, b.collective("all_reduce", [(8, 8)] * 3, ranks=(0, 1, 3))),
         InputError,
         (
-            "operation 0 (all_reduce): a rank is missing, because rank 2 is a member and takes no "
-            "part: add rank 2 to its ranks"
+            "operation 0 (all_reduce): a rank is missing, because rank 2 is a member and takes "
+            "no part: add rank 2 to its ranks"
         ),
     ),
     (
@@ -79,8 +79,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, reduce(b), groups={"g": Group(ranks=(0, 1, 2))}),
         InputError,
         (
-            "operation 0 (all_reduce): 4 ranks take part, because its group has the members 0, 1, 2: "
-            "correct the group"
+            "operation 0 (all_reduce): 4 ranks take part, because its group has the members 0, "
+            "1, 2: correct the group"
         ),
     ),
     (
@@ -88,8 +88,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: dataclasses.replace(b.workload(4, reduce(b)), world=3),
         InputError,
         (
-            "operation 0 (all_reduce): rank 3 takes part, because the ranks are 0 to 2: correct world "
-            "or the group"
+            "operation 0 (all_reduce): rank 3 takes part, because the ranks are 0 to 2: correct "
+            "world or the group"
         ),
     ),
     (
@@ -97,8 +97,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, compute(5, rank=4)),
         InputError,
         (
-            "operation 5 (compute): rank 4 takes part, because the ranks are 0 to 3: correct its rank "
-            "or world"
+            "operation 5 (compute): rank 4 takes part, because the ranks are 0 to 3: correct its "
+            "rank or world"
         ),
     ),
     (
@@ -106,8 +106,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, reduce(b, group="h")),
         InputError,
         (
-            "operation 0 (all_reduce): its group is 'h', because the workload has 1 groups and it is "
-            "none of them: add the group to the header"
+            "operation 0 (all_reduce): its group is 'h', because the workload has 1 groups and "
+            "it is none of them: add the group to the header"
         ),
     ),
     (
@@ -115,9 +115,9 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, b.collective("all_stars", [(8, 8)] * 4)),
         InputError,
         (
-            "operation 0 (all_stars): its kind is 'all_stars', because the kinds of collective are "
-            "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather, scatter, "
-            "barrier, send_recv: correct it in the workload"
+            "operation 0 (all_stars): its kind is 'all_stars', because the kinds of collective "
+            "are all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather, "
+            "scatter, barrier, send_recv: correct it in the workload"
         ),
     ),
     (
@@ -125,8 +125,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, b.collective("broadcast", [(8, 8)] * 4)),
         InputError,
         (
-            "operation 0 (broadcast): its root is None, because its members are 0, 1, 2, 3: make one "
-            "of them the root"
+            "operation 0 (broadcast): its root is None, because its members are 0, 1, 2, 3: make "
+            "one of them the root"
         ),
     ),
     (
@@ -134,8 +134,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, b.collective("send_recv", [(8, 8)] * 4, root=1, peer=1)),
         InputError,
         (
-            "operation 0 (send_recv): root is 1, peer 1, because it sends from one rank, root, to "
-            "another, peer: correct them"
+            "operation 0 (send_recv): root is 1, peer 1, because it sends from one rank, root, "
+            "to another, peer: correct them"
         ),
     ),
     (
@@ -143,8 +143,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, compute(3), compute(3)),
         InputError,
         (
-            "made.workload.jsonl: two operations have the id 3, because dependencies name operations "
-            "by id: give each its own"
+            "made.workload.jsonl: two operations have the id 3, because dependencies name "
+            "operations by id: give each its own"
         ),
     ),
     (
@@ -152,8 +152,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, compute(3, deps=(99,))),
         InputError,
         (
-            "operation 3 of rank 0: it waits for operation 99, because there is no such operation: "
-            "correct its deps in the workload"
+            "operation 3 of rank 0: it waits for operation 99, because there is no such "
+            "operation: correct its deps in the workload"
         ),
     ),
     (
@@ -166,8 +166,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         ),
         InputError,
         (
-            "operation 3 of rank 0: it waits for operation 0, because rank 0 takes no part in that "
-            "one: correct its deps in the workload"
+            "operation 3 of rank 0: it waits for operation 0, because rank 0 takes no part in "
+            "that one: correct its deps in the workload"
         ),
     ),
     (
@@ -175,8 +175,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, compute(3, deps=(4,)), compute(4)),
         InputError,
         (
-            "made.workload.jsonl: operation 3 waits for itself, because its dependencies and the order "
-            "of its streams form a circle through 3, 4: correct deps in the workload"
+            "made.workload.jsonl: operation 3 waits for itself, because its dependencies and the "
+            "order of its streams form a circle through 3, 4: correct deps in the workload"
         ),
     ),
     (
@@ -184,8 +184,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, compute(3, dur_ns=-5)),
         InputError,
         (
-            "operation 3 (compute): it lasts -5 ns on stream 0, because neither is negative: correct "
-            "it in the workload"
+            "operation 3 (compute): it lasts -5 ns on stream 0, because neither is negative: "
+            "correct it in the workload"
         ),
     ),
     (
@@ -193,8 +193,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, compute(), iterations=()),
         InputError,
         (
-            "made.workload.jsonl: it has no iteration, because one iteration is what is replayed: list "
-            "its iterations in the header"
+            "made.workload.jsonl: it has no iteration, because one iteration is what is "
+            "replayed: list its iterations in the header"
         ),
     ),
     (
@@ -202,8 +202,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, compute(iter=None)),
         InputError,
         (
-            "made.workload.jsonl: iteration 0 has no operation, because an iteration is replayed by "
-            "its operations: choose another iteration or correct the iter of the operations"
+            "made.workload.jsonl: iteration 0 has no operation, because an iteration is replayed "
+            "by its operations: choose another iteration or correct the iter of the operations"
         ),
     ),
     (
@@ -211,8 +211,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, compute(), compute_scale=float("nan")),
         InputError,
         (
-            "made.workload.jsonl: compute_scale is nan, because durations are multiplied by it: make "
-            "it a number that is not negative"
+            "made.workload.jsonl: compute_scale is nan, because durations are multiplied by it: "
+            "make it a number that is not negative"
         ),
     ),
     (
@@ -220,8 +220,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(5, compute()),
         UsageError,
         (
-            "fabric: 4 nodes for 5 ranks, because every rank needs a node: use nodes=5 or say which "
-            "ranks share a node"
+            "fabric: 4 nodes for 5 ranks, because every rank needs a node: use nodes=5 or say "
+            "which ranks share a node"
         ),
     ),
 ]
@@ -242,23 +242,23 @@ def test_bad_workloads(bench: Any, make: Any, error: type[FluxbedError], sentenc
         (
             {"collectives": {"all_reduce": "snake"}},
             (
-                "all_reduce: there is no algorithm 'snake', because the algorithms of all_reduce are "
-                "ring, direct, halving-doubling, tree, hierarchical:GPUS: choose one of them"
+                "all_reduce: there is no algorithm 'snake', because the algorithms of all_reduce "
+                "are ring, direct, halving-doubling, tree, hierarchical:GPUS: choose one of them"
             ),
         ),
         (
             {"collectives": {"allreduce@tp": "ring"}},
             (
-                "allreduce@tp: there is no collective 'allreduce', because the kinds of collective are "
-                "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather, "
-                "scatter, barrier, send_recv: choose one of them"
+                "allreduce@tp: there is no collective 'allreduce', because the kinds of "
+                "collective are all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, "
+                "reduce, gather, scatter, barrier, send_recv: choose one of them"
             ),
         ),
         (
             {"collectives": {"all_reduce": "hierarchical:0"}},
             (
-                "all_reduce: 'hierarchical:0' has no size, because a server has a number of GPUs: "
-                "write hierarchical:8"
+                "all_reduce: 'hierarchical:0' has no size, because a server has a number of "
+                "GPUs: write hierarchical:8"
             ),
         ),
         (
@@ -268,15 +268,15 @@ def test_bad_workloads(bench: Any, make: Any, error: type[FluxbedError], sentenc
         (
             {"split": "ports"},
             (
-                "expansion: split='ports', because a message is split into a number of pieces, or into "
-                "one per plane: write planes or a number"
+                "expansion: split='ports', because a message is split into a number of pieces, "
+                "or into one per plane: write planes or a number"
             ),
         ),
         (
             {"protocol": "LL64"},
             (
-                "expansion: there is no protocol 'LL64', because the protocols are Simple, LL, LL128: "
-                "choose one of them"
+                "expansion: there is no protocol 'LL64', because the protocols are Simple, LL, "
+                "LL128: choose one of them"
             ),
         ),
         (
