@@ -15,16 +15,29 @@ from topologies import FluxbedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["disable_ipv6", "in_netns", "ip_batch", "links", "namespace_inode", "set_sysctl"]
+__all__ = [
+    "disable_ipv6",
+    "in_netns",
+    "ip_batch",
+    "leave_netns",
+    "links",
+    "namespace_inode",
+    "set_sysctl",
+]
 
 _CLONE_NEWNET: Final = 0x40000000
 
 
-def _setns(fd: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)  # os.setns is there from Python 3.12 only
-    if libc.setns(fd, _CLONE_NEWNET):
+def _call(name: str, *arguments: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)  # os has setns and unshare from Python 3.12 only
+    if getattr(libc, name)(*arguments):
         number = ctypes.get_errno()
-        raise OSError(number, f"setns: {os.strerror(number)}")
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def leave_netns() -> None:
+    """Move the calling thread, for the rest of its life, into a new and empty namespace."""
+    _call("unshare", _CLONE_NEWNET)
 
 
 @contextlib.contextmanager
@@ -38,13 +51,13 @@ def in_netns(pid: int) -> Iterator[None]:
     try:
         there = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
         try:
-            _setns(there)
+            _call("setns", there, _CLONE_NEWNET)
         finally:
             os.close(there)
         try:
             yield
         finally:
-            _setns(home)
+            _call("setns", home, _CLONE_NEWNET)
     finally:
         os.close(home)
 
