@@ -32,6 +32,7 @@ __all__ = [
     "json_schema",
     "read_bytes",
     "read_lines",
+    "refusal",
     "write_chunks",
 ]
 
@@ -52,11 +53,11 @@ def decode_json(data: bytes | memoryview, kind: type[T], where: str, what: str) 
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _not_json(error, where, what) from error
+        raise refusal(error, where, what) from error
 
 
-def _not_json(error: Exception, where: str, what: str) -> InputError:
-    """Turn a decoder's message into a sentence."""
+def refusal(error: Exception, where: str, what: str) -> InputError:
+    """Turn a decoder's message into a sentence; `what` is what the document should have been."""
     if isinstance(error, RecursionError):
         why, fix = "it is nested too deeply to be one", "write it again"
     elif isinstance(error, msgspec.ValidationError):
