@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The whole path on the bundled trace: captured training steps -> schedule -> emulated fabric -> predicted against
+# measured. Without root there are no emulated hosts: the predicted half is shown and the reason given.
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+VENV=${FLUXBED_VENV:-$ROOT/.venv}
+TRACE=examples/traces/llama-tp4-dp2
+FABRIC=${FLUXBED_DEMO_FABRIC:-rails,planes=2,rate=800Gbps,delay=10us}
+SCHEDULERS=(-s flux -s rotor-direct -s rotor-direct-tuned -s packet-ideal)
+cd "$ROOT"
+
+scale=$("$VENV/bin/python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["compute_scale"])' "$TRACE/meta.json")
+arguments=("$TRACE" -t "$FABRIC" "${SCHEDULERS[@]}" --compute-scale "$scale" "$@")
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  if sudo -n true 2>/dev/null; then as_root=(sudo -n); else
+    echo "demo: measuring needs root, to make network namespaces; this is the predicted half (sudo make demo shows both)" >&2
+    exec "$VENV/bin/fluxbed" simulate "${arguments[@]}"
+  fi
+fi
+exec "${as_root[@]}" "$VENV/bin/fluxbed" run "${arguments[@]}"
