@@ -29,7 +29,7 @@ sources=(topologies scheduler testbed fluxbed.py)
 pytest_as_nobody() { # where they can read this checkout and its Python in place, else from a copy
   local drop=(setpriv --reuid "$NOBODY" --regid "$NOBODY" --clear-groups --no-new-privs)
   local checkout=$ROOT python=$VENV/bin/python
-  install -d -o "$NOBODY" -g "$NOBODY" "$SCRATCH"/nobody/{home,cache,tmp}
+  install -d -o "$NOBODY" -g "$NOBODY" "$SCRATCH"/nobody/{home,cache,hypothesis,tmp}
   settings+=(HOME="$SCRATCH/nobody/home" TMPDIR="$SCRATCH/nobody/tmp" FLUXBED_CACHE_DIR="$SCRATCH/nobody/cache"
     HYPOTHESIS_STORAGE_DIRECTORY="$SCRATCH/nobody/hypothesis")
   if "${drop[@]}" sh -c 'cat "$0" && "$1" -c ""' "$ROOT/pyproject.toml" "$python" >/dev/null 2>&1; then
