@@ -69,6 +69,12 @@ def _pairs(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...])
     return pairs
 
 
+def _sizes(
+    context: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> dict[str, int]:
+    return {key: parse_bytes(size) for key, size in _pairs(context, param, value).items()}
+
+
 IMPORT = (
     click.option("--from", "importer", metavar="FORMAT", help="Read the trace as this format."),
     click.option("--ranks", metavar="LIST", help="Keep only these ranks, as 0-3,8."),
@@ -112,14 +118,28 @@ EXPANSION = (
     ),
     click.option(
         "--protocol",
-        type=click.Choice(["simple", "ll", "ll128"]),
-        default="simple",
+        type=click.Choice(["Simple", "LL", "LL128"], case_sensitive=False),
+        default="Simple",
         show_default=True,
         help="NCCL protocol, for its bytes on the wire.",
     ),
     click.option("--eager-send", is_flag=True, help="Send before the receiver has entered."),
     click.option(
         "--reduce-bw", "reduce_bw_bps", type=RATE, help="Reductions take time, at this rate."
+    ),
+    click.option(
+        "--scale-up",
+        "scale_up_bps",
+        type=RATE,
+        help="Transfers inside a server take time, at this rate.",
+    ),
+    click.option(
+        "--size",
+        "sizes",
+        multiple=True,
+        callback=_sizes,
+        metavar="KIND=SIZE",
+        help="What each rank puts into a collective whose size the trace does not say.",
     ),
     click.option(
         "--iteration", type=int, help="Which captured iteration to replay.  [default: last]"

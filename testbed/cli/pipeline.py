@@ -1,0 +1,196 @@
+"""The steps that plan, simulate and run share: load, expand, plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from topologies.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from scheduler.model.expansion import Expansion
+    from scheduler.model.options import ExpansionOptions
+    from scheduler.model.workload import Workload
+    from testbed.files.plan import Plan
+    from topologies.fabric import Fabric
+
+__all__ = [
+    "Contender",
+    "Job",
+    "contenders",
+    "expansion_options",
+    "load",
+    "parse_ranks",
+    "plan_job",
+    "planned",
+    "prepare",
+]
+
+_IMPORT_KEYS: Final = ("importer", "ranks", "window", "strict", "compute_scale")
+_EXPANSION_KEYS: Final = (
+    "collectives",
+    "channels",
+    "chunk_bytes",
+    "split",
+    "protocol",
+    "eager_send",
+    "reduce_bw_bps",
+    "scale_up_bps",
+    "sizes",
+    "iteration",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A workload, the fabric it runs on, and the messages it sends there."""
+
+    workload: Workload
+    workload_sha256: str
+    fabric: Fabric
+    expansion: Expansion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """Something to compare: a scheduler's spelling, or the file of a plan made earlier."""
+
+    label: str
+    plan_file: Path | None = None
+
+
+def parse_ranks(text: str | None) -> tuple[int, ...] | None:
+    """Read `0-3,8`; raises `UsageError`.
+
+    >>> parse_ranks("0-3,8")
+    (0, 1, 2, 3, 8)
+    """
+    if text is None:
+        return None
+
+    def spans() -> Iterator[int]:
+        for part in text.split(","):
+            first, dash, last = part.strip().partition("-")
+            if not (first.isdecimal() and (last.isdecimal() if dash else True)):
+                why = "ranks are written as numbers and spans"
+                raise UsageError(f"{part!r} is not a rank", "--ranks", why, "write 0-3,8")
+            yield from range(int(first), int(last or first) + 1)
+
+    return tuple(sorted(set(spans())))
+
+
+def load(paths: Sequence[Path], options: Mapping[str, Any]) -> Workload:
+    """Load any trace or workload file, with the import options among `options`."""
+    from testbed.traces import load_workload
+
+    chosen = {key: options[key] for key in _IMPORT_KEYS}
+    return load_workload(paths, **{**chosen, "ranks": parse_ranks(chosen["ranks"])})
+
+
+def expansion_options(options: Mapping[str, Any]) -> ExpansionOptions:
+    """Return how collectives become messages, as `options` say."""
+    from scheduler.model.options import ExpansionOptions
+
+    return ExpansionOptions(**{key: options[key] for key in _EXPANSION_KEYS})
+
+
+def prepare(workload: Workload, topology: str | Fabric, expansion: ExpansionOptions) -> Job:
+    """Expand `workload` for a fabric, or for the one that `topology` names."""
+    from scheduler.model.expansion import expand
+    from testbed.files.fabric import load_fabric
+    from testbed.files.plan import workload_sha256
+
+    fabric = load_fabric(topology, workload.world) if isinstance(topology, str) else topology
+    return Job(
+        workload=workload,
+        workload_sha256=workload_sha256(workload),
+        fabric=fabric,
+        expansion=expand(workload, fabric, expansion),
+    )
+
+
+def plan_job(job: Job, spec: str, options: Mapping[str, Any]) -> Plan:
+    """Let the scheduler that `spec` names plan `job`; the plan says what it promises."""
+    from scheduler.bounds import lower_bound_ns
+    from scheduler.dispatch.simulator import simulate
+    from scheduler.model.problem import Problem
+    from scheduler.model.program import TimedProgram
+    from scheduler.policies.registry import find
+    from testbed.files.plan import Plan, Prediction
+
+    scheduler = find(spec)
+    fabric = scheduler.fabric_for(job.fabric)
+    graph = job.expansion.graph
+    budget_s = options["budget_ns"] / 1e9
+    problem = Problem(
+        graph=graph,
+        fabric=fabric,
+        seed=options["seed"],
+        budget_s=budget_s,
+        lookahead_ns=options["lookahead_ns"],
+    )
+    program = scheduler.plan(problem)
+    timeline = simulate(graph, fabric, program, lookahead_ns=options["lookahead_ns"])
+    iteration_ns = timeline.iteration_ns(skip=SKIP_SIMULATED)
+    bound = lower_bound_ns(graph, fabric, atomic=not isinstance(program, TimedProgram))
+    return Plan.of(
+        program,
+        scheduler=scheduler,
+        fabric=fabric,
+        workload_sha256=job.workload_sha256,
+        expansion=job.expansion,
+        seed=options["seed"],
+        budget_s=budget_s,
+        predicted=Prediction(
+            iteration_ns=iteration_ns,
+            lower_bound_ns=bound.value_ns,
+            proven_optimal=iteration_ns is not None and bound.proves(iteration_ns),
+        ),
+    )
+
+
+SKIP_SIMULATED: Final = 2
+
+
+def contenders(schedulers: Sequence[str], plans: Sequence[Path]) -> list[Contender]:
+    """List what to compare, in the order given; raises `UsageError` when there is nothing."""
+    found = [Contender(label=spec) for spec in schedulers]
+    found += [Contender(label=path.stem, plan_file=path) for path in plans]
+    if not found:
+        why = "nothing says what decides the circuits"
+        raise UsageError("no scheduler is given", "command line", why, "add -s flux or -p PLAN")
+    labels = [contender.label for contender in found]
+    for label in labels:
+        if labels.count(label) > 1:
+            why = "their results would have the same name"
+            raise UsageError(f"{label!r} is given twice", "command line", why, "remove one")
+    return found
+
+
+def planned(job: Job, contender: Contender, options: Mapping[str, Any]) -> tuple[Job, Plan]:
+    """Plan for `contender`, or read its plan and expand the workload as that plan was made for.
+
+    A plan made for another fabric of the same ports is executed on the one of `job`: what it
+    promised is then its own affair.
+    """
+    if contender.plan_file is None:
+        return job, plan_job(job, contender.label, options)
+    from testbed.files.plan import read_plan
+
+    plan = read_plan(contender.plan_file)
+    job = prepare(job.workload, job.fabric, plan.options)
+    for what, ours, theirs in (
+        ("workload", job.workload_sha256, plan.workload_sha256),
+        ("set of messages", job.expansion.sha256, plan.expansion_sha256),
+    ):
+        if ours != theirs:
+            raise InputError(
+                f"it was made for another {what}",
+                str(contender.plan_file),
+                f"the sha256 of this one is {ours[:12]}, not {theirs[:12]}",
+                "plan again, or give the workload it was made for",
+            )
+    return job, plan
