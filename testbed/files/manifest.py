@@ -1,0 +1,174 @@
+"""manifest.json: what a run was, how it ended, and the hashes of its files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
+
+from testbed.files.codec import decode_json, json_schema
+from testbed.files.fabric import FabricRecord, Natural
+from testbed.files.plan import ExpansionRecord
+from topologies.errors import FluxbedError
+
+if TYPE_CHECKING:
+    from scheduler.model.expansion import Expansion
+    from testbed.files.summary import Status
+    from topologies import Fabric
+
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "ErrorRecord",
+    "Injection",
+    "Manifest",
+    "decode_manifest",
+    "manifest_schema",
+    "versions",
+]
+
+FORMAT: Final = "fluxbed-run"
+VERSION: Final = 1
+
+Number: TypeAlias = int | float | None
+_PACKAGES: Final = ("numpy", "numba", "polars", "msgspec", "mininet", "pyroute2", "scapy")
+
+
+class ErrorRecord(Struct, kw_only=True):
+    """Why a run did not end well: the sentence's parts and the exit code."""
+
+    exit: int
+    what: str
+    where: str
+    why: str
+    fix: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> ErrorRecord:
+        """Describe what ended the run."""
+        if isinstance(error, FluxbedError):
+            return cls(
+                exit=error.exit_code,
+                what=error.what,
+                where=error.where,
+                why=error.why,
+                fix=error.fix,
+            )
+        if isinstance(error, KeyboardInterrupt):
+            why = "it was asked to stop"
+            return cls(exit=130, what="interrupted", where="run", why=why, fix="run it again")
+        why = f"{type(error).__name__}: {error}"
+        fix = "report this with the run directory"
+        return cls(exit=1, what="an internal error", where="fluxbed", why=why, fix=fix)
+
+
+class Injection(Struct, kw_only=True):
+    """How bytes enter the network cards, and the window of the paced accounts."""
+
+    kind: Literal["eager", "paced"] = "eager"
+    feedback_ns: Natural = 2_000
+    mtu_bytes: Natural = 4_096
+
+
+class Manifest(Struct, kw_only=True):
+    """Everything about a run that is not a result. What does not apply or is unknown is null.
+
+    `status` is `interrupted` from the first byte on, until the run says otherwise: a run that was
+    killed has it. `measures` are numbers only an emulation has, by name. `skip` iterations are left
+    out of the steady state. `options` are further command-line options, as given.
+    """
+
+    format: Literal["fluxbed-run"] = FORMAT
+    version: Literal[1] = VERSION
+    run_id: str
+    status: Status
+    error: ErrorRecord | None = None
+    origin: Literal["simulated", "emulated"]
+    scheduler: str
+    reference: bool = False
+    created_utc: str
+    ended_utc: str | None = None
+    topology: str
+    fabric: FabricRecord
+    rank_to_node: list[Natural]
+    expansion: ExpansionRecord
+    iterations: Annotated[int, Meta(ge=1)]
+    skip: Natural
+    injection: Injection
+    jitter: dict[str, Number] | None = None
+    faults: list[str] = []
+    quantum_bytes: Natural = 0
+    guard_ns: Natural | None = None
+    lookahead_ns: Natural = 0
+    versions: dict[str, str]
+    kernel: str
+    capabilities: list[str] | None = None
+    clock_test: dict[str, Number] | None = None
+    dilation: float | None = None
+    bytes_per_wall_byte: float | None = None
+    tolerance_ns: Natural = 0
+    measures: dict[str, Number] = {}
+    options: dict[str, Any] = {}
+    files: dict[str, str] = {}
+
+    @classmethod
+    def begin(
+        cls,
+        *,
+        run_id: str,
+        created_utc: str,
+        origin: Literal["simulated", "emulated"],
+        scheduler: str,
+        fabric: Fabric,
+        expansion: Expansion,
+        iterations: int,
+        skip: int,
+        **known: Any,  # noqa: ANN401 (any further field)
+    ) -> Manifest:
+        """Describe a run that begins now; `known` are further fields by name."""
+        return cls(
+            run_id=run_id,
+            created_utc=created_utc,
+            status="interrupted",
+            origin=origin,
+            scheduler=scheduler,
+            topology=fabric.name,
+            fabric=FabricRecord.of(fabric),
+            rank_to_node=list(expansion.rank_to_node),
+            expansion=ExpansionRecord.of(expansion.options, expansion.sha256),
+            iterations=iterations,
+            skip=skip,
+            injection=known.pop("injection", Injection()),
+            versions=versions(),
+            kernel=f"{platform.system()} {platform.release()}",
+            **known,
+        )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of fluxbed, Python and the packages that shape a result."""
+    found = {"python": platform.python_version()}
+    for name in ("fluxbed", *_PACKAGES):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # an optional one, or fluxbed used from its source
+    return found
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the file's bytes, indented for people."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
+
+
+def decode_manifest(data: bytes, where: str) -> Manifest:
+    """Decode a manifest; raises `InputError` when it is not one."""
+    return decode_json(data, Manifest, where, "a fluxbed-run manifest, version 1")
+
+
+def manifest_schema() -> bytes:
+    """Write the JSON Schema of manifests."""
+    return json_schema("The manifest of a run", "manifest", Manifest)

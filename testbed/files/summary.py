@@ -1,0 +1,136 @@
+"""summary.json: what a run amounts to, in numbers a person would quote.
+
+The formulas are in `scheduler.model.metrics.measure`. Beyond those:
+
+| field | meaning |
+|---|---|
+| lower_bound_ns, proven_optimal | what the plan promises |
+| nic_peak_bytes_eager, _paced | largest peak of any node, transit included (`nic.parquet`) |
+| reorder_bytes | largest reorder peak of any node |
+| drops | frames the crossbars dropped, by cause; null in a simulation, which has no frames |
+| predicted_iteration_ns | simulated with the frames and guards of this run (emulation only) |
+| predicted_ideal_iteration_ns | simulated without them (emulation only) |
+
+Whatever is unknown is null, never 0; of a run that failed everything is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec import Struct
+
+from testbed.files.codec import json_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from scheduler.model.nic import Injection, NicAccount
+    from scheduler.model.taskgraph import TaskGraph
+    from scheduler.model.timeline import Timeline
+    from testbed.files.plan import Prediction
+    from topologies import Fabric
+
+__all__ = ["Drops", "Percentiles", "Status", "Summary", "summarise", "summary_schema"]
+
+Status: TypeAlias = Literal["ok", "failed", "stalled", "interrupted"]
+
+
+class Drops(Struct, kw_only=True):
+    """Frames dropped by the crossbars, by cause."""
+
+    dark: int | None = None
+    unconnected: int | None = None
+    conflict: int | None = None
+
+
+class Percentiles(Struct, kw_only=True):
+    """Of achieved minus planned up, in ns."""
+
+    p50: float | None = None
+    p99: float | None = None
+
+
+class Summary(Struct, kw_only=True):
+    """The numbers of a run; null where unknown. Field by field in the module's documentation."""
+
+    scheduler: str
+    status: Status
+    iteration_ns: float | None = None
+    iterations_ns: list[int | None] | None = None
+    lower_bound_ns: float | None = None
+    proven_optimal: bool | None = None
+    nic_peak_bytes_eager: int | None = None
+    nic_peak_bytes_paced: int | None = None
+    reconfigurations: float | None = None
+    dark_fraction: float | None = None
+    circuit_utilisation: float | None = None
+    exposed_comm_ns: float | None = None
+    messages: int | None = None
+    bytes: int | None = None
+    drops: Drops
+    lost_bytes: int | None = None
+    reorder_bytes: int | None = None
+    schedule_error_ns: Percentiles
+    predicted_iteration_ns: float | None = None
+    predicted_ideal_iteration_ns: float | None = None
+
+    @classmethod
+    def unfinished(cls, scheduler: str, status: Status) -> Summary:
+        """Return the summary of a run that did not finish: nothing is known."""
+        return cls(
+            scheduler=scheduler, status=status, drops=Drops(), schedule_error_ns=Percentiles()
+        )
+
+
+def summary_schema() -> bytes:
+    """Write the JSON Schema of summaries."""
+    return json_schema("The summary of a run", "summary", Summary)
+
+
+def summarise(
+    graph: TaskGraph,
+    fabric: Fabric,
+    timeline: Timeline,
+    accounts: Mapping[Injection, NicAccount],
+    *,
+    scheduler: str,
+    rank_to_node: Sequence[int],
+    skip: int,
+    promised: Prediction,
+    predicted_ns: float | None = None,
+    predicted_ideal_ns: float | None = None,
+) -> Summary:
+    """Summarise a finished execution; `accounts` are its NICs by injection."""
+    from scheduler.model.metrics import measure
+
+    metrics = measure(graph, fabric, timeline, rank_to_node=rank_to_node, skip=skip)
+    counts = {
+        cause: None if (count := timeline.measures.get(f"drops_{cause}")) is None else int(count)
+        for cause in ("dark", "unconnected", "conflict")
+    }
+    lost = timeline.measures.get("lost_bytes")
+    return Summary(
+        scheduler=scheduler,
+        status="ok",
+        iteration_ns=metrics.iteration_ns,
+        iterations_ns=list(metrics.iterations_ns),
+        lower_bound_ns=promised.lower_bound_ns,
+        proven_optimal=promised.proven_optimal,
+        nic_peak_bytes_eager=int(accounts["eager"].peak_bytes.max()),
+        nic_peak_bytes_paced=int(accounts["paced"].peak_bytes.max()),
+        reconfigurations=metrics.reconfigurations,
+        dark_fraction=metrics.dark_fraction,
+        circuit_utilisation=metrics.circuit_utilisation,
+        exposed_comm_ns=metrics.exposed_comm_ns,
+        messages=metrics.messages,
+        bytes=metrics.bytes,
+        drops=Drops(**counts),
+        lost_bytes=metrics.lost_bytes if lost is None else int(lost),
+        reorder_bytes=int(accounts["eager"].reorder_peak_bytes.max()),
+        schedule_error_ns=Percentiles(
+            p50=metrics.schedule_error_p50_ns, p99=metrics.schedule_error_p99_ns
+        ),
+        predicted_iteration_ns=predicted_ns,
+        predicted_ideal_iteration_ns=predicted_ideal_ns,
+    )
