@@ -1,0 +1,160 @@
+"""One recording per rank out of everything read: windows chosen, formats of one rank joined."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from topologies.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from testbed.traces.assembly import Options
+    from testbed.traces.capture import Call, Recording
+
+__all__ = ["one_per_rank", "world_of"]
+
+_COMPANION: Final = "execution-trace"
+
+
+def world_of(recordings: Iterable[Recording]) -> int:
+    """Return how many ranks the run had: as recorded, else as many as are there.
+
+    Raises `InputError` when files disagree.
+    """
+    listed = list(recordings)
+    worlds = {recording.world: recording for recording in listed if recording.world is not None}
+    if len(worlds) > 1:
+        low, high = sorted(worlds)[:2]
+        raise InputError(
+            f"it is of a run with {high} ranks",
+            worlds[high].path,
+            f"{worlds[low].path} is of one with {low}",
+            "give traces of one run",
+        )
+    highest = max((r.rank for r in listed if r.rank is not None), default=0)
+    return next(iter(worlds), highest + 1)
+
+
+def one_per_rank(recordings: Sequence[Recording], options: Options) -> dict[int, Recording]:
+    """Join what is about one rank; raise `InputError` on unknown or duplicate ranks."""
+    main = [r for r in recordings if r.format != _COMPANION]
+    companions = [r for r in recordings if r.format == _COMPANION]
+    if not main:
+        main, companions = companions, []
+    if len(main) == 1 and main[0].rank is None and main[0].world in (None, 1):
+        main[0].rank = 0
+        main[0].losses.add("files that do not say their rank: taken as rank 0", main[0].path)
+    by_rank: dict[int, list[Recording]] = defaultdict(list)
+    for recording in main:
+        if recording.rank is None:
+            raise InputError(
+                "the file does not say its rank",
+                recording.path,
+                "distributedInfo is missing",
+                "profile after torch.distributed is initialised",
+            )
+        by_rank[recording.rank].append(recording)
+    chosen = {rank: _choose(listed, options) for rank, listed in sorted(by_rank.items())}
+    for companion in companions:
+        _join(companion, chosen)
+    if options.ranks is not None:
+        chosen = {rank: chosen[rank] for rank in chosen if rank in options.ranks}
+    world = world_of(chosen.values())
+    for rank, recording in chosen.items():
+        if rank >= world:
+            raise InputError(
+                f"it is of rank {rank}",
+                recording.path,
+                f"the world has {world} ranks",
+                "give traces of one run",
+            )
+    return chosen
+
+
+def _choose(listed: list[Recording], options: Options) -> Recording:
+    """Choose among several files of one rank: profiler windows, or a file given twice."""
+    listed.sort(key=lambda r: r.steps[0].start_ns if r.steps else 0)
+    if len(listed) == 1 and options.window in (None, 0):
+        return listed[0]
+    numbers = [step.number for recording in listed for step in recording.steps]
+    first, last = listed[0], listed[-1]
+    if len(set(numbers)) < len(numbers) or any(not recording.steps for recording in listed[1:]):
+        raise InputError(
+            f"rank {last.rank} appears twice",
+            last.path,
+            f"{first.path} is of the same rank and steps",
+            "give each rank once",
+        )
+    windows = ", ".join(
+        f"{i}: steps {r.steps[0].number} to {r.steps[-1].number}"
+        for i, r in enumerate(listed)
+        if r.steps
+    )
+    if options.window is None or options.window >= len(listed):
+        asked = "none was chosen" if options.window is None else f"there is no {options.window}"
+        raise InputError(
+            f"rank {first.rank} has {len(listed)} profiler window{'s' * (len(listed) > 1)}",
+            first.path,
+            f"they are {windows}, and {asked}",
+            "choose one with --window",
+        )
+    return listed[options.window]
+
+
+def _join(companion: Recording, chosen: dict[int, Recording]) -> None:
+    """Complete a rank's recording with its ExecutionTrace: groups, sequence, splits, sizes."""
+    same = [r for r in chosen.values() if r.process is not None and r.process == companion.process]
+    target = (
+        same[0] if len(same) == 1 else chosen.get(-1 if companion.rank is None else companion.rank)
+    )
+    if target is None:
+        raise InputError(
+            "the ExecutionTrace belongs to no Kineto trace given",
+            companion.path,
+            "neither its process nor its rank is among theirs",
+            "give both of the same ranks",
+        )
+    target.groups = {**companion.groups, **target.groups}
+    target.format = f"{target.format}+{companion.format}"
+    steps = {step.number for step in companion.steps}
+    waiting = list(companion.calls)
+    for call in target.calls:
+        if steps and target.steps and call.step not in steps:
+            continue
+        place = next((i for i, other in enumerate(waiting) if _same(call, other)), None)
+        if place is None:
+            target.losses.add("calls not found in the ExecutionTrace", call.kind)
+            continue
+        _take(call, waiting[place])
+        del waiting[: place + 1]
+
+
+def _same(call: Call, other: Call) -> bool:
+    return (
+        call.kind == other.kind
+        and (call.in_bytes is None or other.in_bytes in (None, call.in_bytes))
+        and (not call.step or not other.step or call.step == other.step)
+    )
+
+
+def _take(call: Call, other: Call) -> None:
+    """Take from `other` what `call` does not know."""
+    for name in (
+        "in_bytes",
+        "out_bytes",
+        "dtype",
+        "members",
+        "group",
+        "size",
+        "splits",
+        "seq",
+        "tag",
+    ):
+        if getattr(call, name) is None:
+            setattr(call, name, getattr(other, name))
+    if call.root is None and call.peer is None:
+        call.root, call.peer, call.local = other.root, other.peer, other.local
+    if call.waited is None:
+        call.waited = other.waited

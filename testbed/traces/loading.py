@@ -1,0 +1,179 @@
+"""Any trace, or a workload file, to a workload: recognised by content, read, assembled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from scheduler.model.workload import Compute, Source
+from testbed.files.workload import FORMAT, decode_workload
+from testbed.traces.assembly import Options, assemble
+from testbed.traces.execution_trace import ExecutionTrace
+from testbed.traces.joining import one_per_rank, world_of
+from testbed.traces.kineto import Kineto
+from testbed.traces.sources import Blob, digest, open_sources
+from topologies.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from scheduler.model.workload import Operation, Workload
+    from testbed.traces.capture import Recording
+
+__all__ = ["IMPORTERS", "Importer", "load_recordings", "load_workload"]
+
+_HEAD: Final = 2**16
+_HEADER: Final = 200
+
+
+class Importer(Protocol):
+    """One trace format. `read` returns what a file says about each rank in it."""
+
+    @property
+    def name(self) -> str:
+        """The format's name, for `--from`."""
+
+    def sniff(self, head: bytes) -> bool:
+        """Tell by a file's first 64 KiB whether it is of this format."""
+
+    def read(self, blob: Blob) -> list[Recording]:
+        """Read a file; raises `InputError` when it is damaged."""
+
+
+IMPORTERS: Final[Mapping[str, Importer]] = {
+    importer.name: importer for importer in (Kineto(), ExecutionTrace())
+}
+
+
+def load_recordings(paths: Iterable[Path | str], *, importer: str | None = None) -> list[Recording]:
+    """Read every trace in `paths` without joining them; files of no known format are refused.
+
+    Raises `UsageError` for an unknown importer and `InputError` for files that cannot be read.
+    """
+    return [
+        recording
+        for blob in open_sources(paths)
+        for recording in _read(blob.path, blob.load(), importer)
+    ]
+
+
+def _read(path: str, data: bytes, importer: str | None) -> list[Recording]:
+    head, blob = data[:_HEAD], Blob(path, lambda: data)
+    if importer is not None:
+        if importer not in IMPORTERS:
+            why = f"there are {', '.join(IMPORTERS)}"
+            raise UsageError(f"no importer is called {importer!r}", "--from", why, "choose one")
+        return IMPORTERS[importer].read(blob)
+    for candidate in IMPORTERS.values():
+        if candidate.sniff(head):
+            return candidate.read(blob)
+    raise InputError(
+        "this is no trace fluxbed knows",
+        blob.path,
+        f"it begins with {head[:24]!r}" if head else "it is empty",
+        f"give one of: {', '.join(IMPORTERS)}, or a workload file",
+    )
+
+
+def load_workload(
+    paths: Iterable[Path | str] | Path | str,
+    *,
+    importer: str | None = None,
+    ranks: Iterable[int] | None = None,
+    window: int | None = None,
+    iteration: int | None = None,
+    strict: bool = False,
+    compute_scale: float | None = None,
+) -> Workload:
+    """Load traces, or one workload file: files, directories, archives, "-" for standard input.
+
+    `importer` names the format instead of recognising it; `ranks` keeps only those; `window` is
+    which of several profiler windows; `iteration` keeps one iteration; `compute_scale` goes into
+    the header. With `strict` anything dropped or inferred is an `InputError`. Raises `InputError`
+    when files are damaged, ranks are missing or duplicate, or their collectives do not match.
+    """
+    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    options = Options(
+        ranks=None if ranks is None else frozenset(ranks),
+        window=window,
+        iteration=iteration,
+        strict=strict,
+        compute_scale=1.0 if compute_scale is None else compute_scale,
+    )
+    blobs = open_sources(given)
+    if not blobs:
+        what = "there is nothing to load"
+        raise InputError(what, _name(given), "no file is in it", "give trace files")
+    recordings: list[Recording] = []
+    for blob in blobs:
+        data = blob.load()
+        if importer is None and FORMAT.encode() in data[:_HEADER]:
+            workload = decode_workload(data.splitlines(keepends=True), blob.path)
+            return _adapt(workload, blob.path, options, compute_scale)
+        recordings += _read(blob.path, data, importer)
+    chosen = one_per_rank(recordings, options)
+    some = next(iter(chosen.values()))
+    source = Source(path=_name(given), sha256=digest(given), format=some.format, schema=some.schema)
+    workload = assemble(chosen, world_of(chosen.values()), source, options)
+    if strict and workload.losses:
+        loss = workload.losses[0]
+        raise InputError(
+            f"something was lost or inferred: {loss.what} ({loss.count})",
+            _name(given),
+            "--strict allows nothing of the kind",
+            "record it, or load without --strict",
+        )
+    return workload
+
+
+def _name(paths: list[str | Path]) -> str:
+    """Name what was given, in errors and in the header."""
+    return ", ".join(str(path) for path in paths)
+
+
+def _adapt(
+    workload: Workload, path: str, options: Options, compute_scale: float | None
+) -> Workload:
+    """Apply the options that make sense for a workload file."""
+    if options.ranks is not None or options.window is not None:
+        why = "they choose among the ranks and windows of a capture"
+        raise UsageError("--ranks and --window do not apply", path, why, "leave them out")
+    if options.iteration is not None:
+        if options.iteration not in workload.iterations:
+            raise InputError(
+                f"iteration {options.iteration} is not in it",
+                path,
+                f"there are {list(workload.iterations)}",
+                "choose one of them",
+            )
+        workload = _one_iteration(workload, options.iteration)
+    return workload if compute_scale is None else replace(workload, compute_scale=compute_scale)
+
+
+def _one_iteration(workload: Workload, iteration: int) -> Workload:
+    """Keep one iteration's operations, and dependencies among them."""
+    kept = tuple(op for op in workload.operations if op.iter == iteration)
+    ids = {operation.id for operation in kept}
+    return replace(
+        workload,
+        iterations=(iteration,),
+        operations=tuple(_without(operation, ids) for operation in kept),
+    )
+
+
+def _without(operation: Operation, ids: set[int]) -> Operation:
+    def among(needs: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(need for need in needs if need in ids)
+
+    if isinstance(operation, Compute):
+        return replace(
+            operation, deps=among(operation.deps), starts_after=among(operation.starts_after)
+        )
+    return replace(
+        operation,
+        ranks={
+            rank: replace(part, deps=among(part.deps), starts_after=among(part.starts_after))
+            for rank, part in operation.ranks.items()
+        },
+    )

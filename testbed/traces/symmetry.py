@@ -1,0 +1,89 @@
+"""One rank recorded, all ranks wanted: the others by symmetry, where the groups are known.
+
+Groups must be recorded and lie on a grid (start, stride, size); the other ranks' groups are their
+translations. Sizes and compute are cloned, an all_to_all becomes uniform. The result says which
+ranks were synthesised, and is no capture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from topologies.errors import InputError
+
+if TYPE_CHECKING:
+    from testbed.traces.capture import Call, Recording
+
+__all__ = ["synthesise", "translate"]
+
+
+def translate(members: tuple[int, ...], rank: int, world: int) -> tuple[int, ...] | None:
+    """Return the group that holds `rank` if groups like `members` tile the world; else None.
+
+    >>> translate((0, 2), 5, 8), translate((0, 1, 2, 3), 5, 8), translate((0, 1, 3), 5, 8)
+    ((5, 7), (4, 5, 6, 7), None)
+    """
+    size = len(members)
+    stride = members[1] - members[0] if size > 1 else 1
+    regular = members == tuple(range(members[0], members[0] + stride * size, stride))
+    if stride < 1 or not regular or world % (stride * size) or members[0] // stride % size:
+        return None
+    first = rank - rank // stride % size * stride
+    return tuple(range(first, first + stride * size, stride))
+
+
+def synthesise(recordings: dict[int, Recording], world: int) -> tuple[int, ...]:
+    """Add the missing ranks' recordings, clones of the only one; return which they are.
+
+    Raises `InputError` when a call's group is not recorded or does not tile the world, when it is
+    pairwise, or when its size is unknown.
+    """
+    ((known, recording),) = recordings.items()
+    for call in recording.calls:
+        why = _obstacle(call, known, world)
+        if why is not None:
+            raise InputError(
+                f"only rank {known} of {world} is recorded",
+                recording.path,
+                f"the others cannot be derived: {why}",
+                "give the traces of all ranks",
+            )
+    added = tuple(rank for rank in range(world) if rank != known)
+    for call in recording.calls:
+        if call.kind == "all_to_all":
+            call.splits, call.out_bytes = None, call.in_bytes
+    for rank in added:
+        calls = [_clone(call, rank, world) for call in recording.calls]
+        groups = {
+            f"{name} of {rank}": replace(group, ranks=moved, origin="inferred")
+            for name, group in recording.groups.items()
+            if (moved := translate(group.ranks, rank, world)) is not None and moved != group.ranks
+        }
+        recordings[rank] = replace(
+            recording, rank=rank, calls=calls, groups=groups, losses=type(recording.losses)()
+        )
+    return added
+
+
+def _obstacle(call: Call, known: int, world: int) -> str | None:
+    """Say why a call cannot be cloned, if it cannot."""
+    if call.members is None:
+        return f"the group of a {call.kind} is not recorded"
+    if translate(call.members, known, world) != call.members:
+        return f"group {list(call.members)} does not repeat over {world} ranks"
+    if call.kind in ("send", "recv"):
+        return f"the pattern of {call.kind}s of other ranks is not known"
+    if call.in_bytes is None and call.kind != "barrier":
+        return f"the size of a {call.kind} is not recorded"
+    return None
+
+
+def _clone(call: Call, rank: int, world: int) -> Call:
+    assert call.members is not None
+    members = translate(call.members, rank, world)
+    assert members is not None
+    root = call.root
+    if root is not None and not call.local:
+        root = members[call.members.index(root)]
+    return replace(call, members=members, root=root, group=None)
