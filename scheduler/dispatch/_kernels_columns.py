@@ -14,6 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scheduler.model.taskgraph import Int64s
 
 # What happened (the `event` of `dispatch`) and what `arg` is then.
@@ -69,7 +71,33 @@ PLANE_COLUMNS: Final = 9
 # `ports`, a row per port.
 PORT_PLANE: Final = 0
 PORT_NODE: Final = 1
-PORT_COLUMNS: Final = 2
+PORT_NEXT: Final = 2  # the next port of the same node on the same plane, -1 none
+PORT_COLUMNS: Final = 3
+
+# `nodes`, a row per node: its ready messages that nobody granted, linked in order of readiness.
+NODE_OUT_HEAD: Final = 0  # by source: the first, -1 none
+NODE_OUT_TAIL: Final = 1
+NODE_IN_HEAD: Final = 2  # by destination
+NODE_IN_TAIL: Final = 3
+NODE_PORT: Final = 4  # from here, per plane: the node's first port there, -1 none
+
+# `messages`, a row per unrolled task of a reactive program.
+MSG_STATE: Final = 0  # NOT_READY, WAITING (in the lists), GRANTED or DONE
+MSG_READY: Final = 1  # when the dispatcher heard that it is ready, ns
+MSG_SRC: Final = 2  # nodes
+MSG_DST: Final = 3
+MSG_BYTES: Final = 4
+MSG_OUT_NEXT: Final = 5  # neighbours in the list of its source
+MSG_OUT_BACK: Final = 6
+MSG_IN_NEXT: Final = 7  # neighbours in the list of its destination
+MSG_IN_BACK: Final = 8
+MSG_A: Final = 9  # the sides of the circuit it was granted to
+MSG_B: Final = 10
+MSG_COLUMNS: Final = 11
+NOT_READY: Final = 0
+WAITING: Final = 1
+GRANTED: Final = 2
+DONE: Final = 3
 
 # `sides`, a row per side.
 SIDE_PEER: Final = 0  # the side its circuit leads to, -1 dark
@@ -111,12 +139,19 @@ C_PLANES: Final = 3  # from here, per plane: the number of the next slot, counte
 
 
 class Core(NamedTuple):
-    """The dispatcher's memory and its outputs, shared by all kinds of programs."""
+    """The dispatcher's memory and its outputs; it is also what a reactive policy is given.
+
+    `nodes`, `messages` and `numbers` serve reactive programs: `numbers` is the policy's own, as
+    long as its program made it.
+    """
 
     rule: Int64s
     planes: Int64s
     ports: Int64s
     sides: Int64s
+    nodes: Int64s
+    messages: Int64s
+    numbers: Int64s
     actions: Int64s
     granted: Int64s
     cursor: Int64s
@@ -134,3 +169,4 @@ class State(NamedTuple):
     matchings: Int64s
     slots: Int64s
     permutation: Int64s
+    policy: Callable[[Core, int, int, int], int]

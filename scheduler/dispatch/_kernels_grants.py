@@ -33,7 +33,7 @@ from scheduler.dispatch._kernels_columns import (
     REACTIVE,
     State,
 )
-from scheduler.dispatch._kernels_dispatch import dispatch, wire_ns
+from scheduler.dispatch._kernels_dispatch import dispatch
 from scheduler.dispatch._kernels_events import (
     ASKED,
     BEGUN,
@@ -54,6 +54,7 @@ from scheduler.dispatch._kernels_events import (
     pop,
     push,
 )
+from scheduler.dispatch._kernels_rows import wire_ns
 from scheduler.kernel import kernel
 
 if TYPE_CHECKING:

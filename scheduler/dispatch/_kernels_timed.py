@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from scheduler.dispatch._kernels_columns import EV_START, EV_TICK, R_HORIZON
-from scheduler.dispatch._kernels_dispatch import dispatch, wire_ns
+from scheduler.dispatch._kernels_dispatch import dispatch
 from scheduler.dispatch._kernels_events import (
     END,
     ENDED,
@@ -27,6 +27,7 @@ from scheduler.dispatch._kernels_events import (
     push,
 )
 from scheduler.dispatch._kernels_grants import carry_out, grown
+from scheduler.dispatch._kernels_rows import wire_ns
 from scheduler.kernel import kernel
 
 if TYPE_CHECKING:

@@ -66,9 +66,9 @@ class Tables(NamedTuple):
 class Layout:
     """Everything about one execution that does not change while it runs.
 
-    `planes` and `ports` describe the fabric; `sides` is the dispatcher's table before time zero;
-    `rule` holds the program's numbers; `node_port_ptr` and `node_port` list the ports of each node
-    (numbered over all planes), row plane * nodes + node.
+    `planes`, `ports` and `nodes` describe the fabric; `sides` is the dispatcher's table before time
+    zero; `rule` holds the program's numbers; `node_port_ptr` and `node_port` list the ports of each
+    node (numbered over all planes), row plane * nodes + node.
     """
 
     graph: TaskGraph
@@ -81,6 +81,7 @@ class Layout:
     planes: Int64s
     ports: Int64s
     sides: Int64s
+    nodes: Int64s
     node_port_ptr: Int64s
     node_port: Int64s
     route: Route
@@ -92,11 +93,24 @@ class Layout:
         return np.append(self.planes[:, col.PLANE_BASE], len(self.ports))
 
 
+def _no_tables() -> Tables:
+    empty = np.zeros(0, np.int64)
+    return Tables(
+        entries=np.zeros((0, col.ENTRY_COLUMNS), np.int64),
+        side_entry=empty,
+        message=empty,
+        carrier=empty,
+        matchings=np.zeros((0, col.MATCHING_COLUMNS), np.int64),
+        slots=np.zeros((0, col.SLOT_COLUMNS), np.int64),
+        permutation=empty,
+    )
+
+
 def _refuse(what: str, why: str, fix: str = "correct the program") -> UsageError:
     return UsageError(what, "program", why, fix)
 
 
-def _fabric_tables(fabric: Fabric) -> tuple[Int64s, Int64s]:
+def _fabric_tables(fabric: Fabric) -> tuple[Int64s, Int64s, Int64s]:
     sizes = [plane.ports for plane in fabric.planes]
     planes = np.zeros((len(sizes), col.PLANE_COLUMNS), np.int64)
     for index, plane in enumerate(fabric.planes):
@@ -112,7 +126,13 @@ def _fabric_tables(fabric: Fabric) -> tuple[Int64s, Int64s]:
     ports = np.empty((sum(sizes), col.PORT_COLUMNS), np.int64)
     ports[:, col.PORT_PLANE] = np.repeat(np.arange(len(sizes)), sizes)
     ports[:, col.PORT_NODE] = [node for plane in fabric.planes for node in plane.node_of]
-    return planes, ports
+    ports[:, col.PORT_NEXT] = -1
+    nodes = np.full((fabric.nodes, col.NODE_PORT + len(sizes)), -1, np.int64)
+    for port in range(len(ports) - 1, -1, -1):
+        plane, node = ports[port, [col.PORT_PLANE, col.PORT_NODE]]
+        ports[port, col.PORT_NEXT] = nodes[node, col.NODE_PORT + plane]
+        nodes[node, col.NODE_PORT + plane] = port
+    return planes, ports, nodes
 
 
 def _check_graph(graph: TaskGraph, fabric: Fabric, iterations: int) -> None:
@@ -294,14 +314,12 @@ def _ordered(
     )
     sides[:, col.SIDE_FIRST] = pointers[:-1]
     sides[:, col.SIDE_LENGTH] = np.diff(pointers)
-    tables = Tables(
+    tables = _no_tables()._replace(
         entries=entries,
         side_entry=listed,
         message=np.ascontiguousarray(program.message, np.int64),
         carrier=carrier,
         matchings=np.ascontiguousarray(matchings[:, :-1]),
-        slots=np.zeros((0, col.SLOT_COLUMNS), np.int64),
-        permutation=np.zeros(0, np.int64),
     )
     return sides, route, tables
 
@@ -337,13 +355,7 @@ def _timed_slots(program: TimedProgram, fabric: Fabric, planes: Int64s) -> Table
             _check_circuits(pairs, fabric, index, "a slot")
             rows.append((slot.offset_ns, len(flat)))
             flat += slot.dst_ports
-    empty = np.zeros(0, np.int64)
-    return Tables(
-        entries=np.zeros((0, col.ENTRY_COLUMNS), np.int64),
-        side_entry=empty,
-        message=empty,
-        carrier=empty,
-        matchings=np.zeros((0, col.MATCHING_COLUMNS), np.int64),
+    return _no_tables()._replace(
         slots=np.array(rows, np.int64).reshape(-1, col.SLOT_COLUMNS),
         permutation=np.array(flat, np.int64),
     )
@@ -366,7 +378,7 @@ def prepare(
     if lookahead_ns < 0:
         why = "one looks ahead, not back"
         raise UsageError(f"lookahead_ns={lookahead_ns}", "simulation", why, "use 0 or more")
-    planes, ports = _fabric_tables(fabric)
+    planes, ports, nodes = _fabric_tables(fabric)
     nothing = np.full(graph.tasks, -1, np.int64)
     route = Route(nothing, nothing, nothing)
     rule = np.zeros(col.RULES, np.int64)
@@ -384,7 +396,9 @@ def prepare(
             rule[col.R_PERIOD], rule[col.R_PHASE] = program.period_ns, program.phase_ns
             rule[col.R_PARTIAL] = program.partial
         case ReactiveProgram():
-            raise _refuse("it is reactive", "only ordered and timed programs compile so far")
+            tables = _no_tables()
+            sides = _sides(planes, ports, fabric, ())
+            rule[col.R_KIND] = col.REACTIVE
     keys = ports[:, col.PORT_PLANE] * fabric.nodes + ports[:, col.PORT_NODE]
     node_port_ptr, node_port = csr(keys, np.arange(len(ports)), len(planes) * fabric.nodes)
     pointers, listed, indegree = graph.successors(iterations)
@@ -413,6 +427,7 @@ def prepare(
         planes=planes,
         ports=ports,
         sides=sides,
+        nodes=nodes,
         node_port_ptr=node_port_ptr,
         node_port=node_port,
         route=route,
@@ -439,6 +454,8 @@ def _most_rows(layout: Layout, horizon_ns: int) -> int:
             * (2 * _slots_within(layout, plane, horizon_ns) + 2)
             for plane in range(len(layout.planes))
         )
+    if layout.rule[col.R_KIND] == col.REACTIVE:
+        return 8 * len(layout.ports) + 64  # what does not fit is refused and may be asked again
     alternating = [plane.duplex or plane.all_stop for plane in layout.fabric.planes]
     entries = np.array(alternating)[layout.tables.entries[:, col.ENTRY_PLANE]].sum()
     return 4 * len(layout.ports) + layout.iterations * int(entries)
@@ -450,15 +467,31 @@ def new_state(layout: Layout, *, horizon_ns: int = 0) -> col.State:
     `horizon_ns` is how far ahead a timed program is written: `EV_TICK` has to come at least once
     per horizon (with 0, at every slot's request time).
     """
+    from scheduler.dispatch.policies import compiled_policy
+
     rule = layout.rule.copy()
     rule[col.R_HORIZON] = horizon_ns
+    reactive = isinstance(layout.program, ReactiveProgram)
+    work = layout.work
+    messages = np.full((len(work.kind) if reactive else 0, col.MSG_COLUMNS), -1, np.int64)
+    numbers = np.zeros(0, np.int64)
+    grants = layout.iterations * len(layout.tables.message)
+    if isinstance(layout.program, ReactiveProgram):
+        messages[:, col.MSG_STATE] = col.NOT_READY
+        messages[:, col.MSG_SRC], messages[:, col.MSG_DST] = work.src, work.dst
+        messages[:, col.MSG_BYTES] = work.size_bytes
+        numbers = np.array(layout.program.numbers, np.int64)
+        grants = len(work.kind)
     core = col.Core(
         rule=rule,
         planes=layout.planes,
         ports=layout.ports,
         sides=layout.sides.copy(),
+        nodes=layout.nodes.copy(),
+        messages=messages,
+        numbers=numbers,
         actions=np.zeros((_most_rows(layout, horizon_ns), col.ACTION_COLUMNS), np.int64),
-        granted=np.zeros(layout.iterations * len(layout.tables.message), np.int64),
+        granted=np.zeros(grants, np.int64),
         cursor=np.zeros(col.C_PLANES + len(layout.planes), np.int64),
     )
     return col.State(
@@ -471,4 +504,5 @@ def new_state(layout: Layout, *, horizon_ns: int = 0) -> col.State:
         matchings=layout.tables.matchings,
         slots=layout.tables.slots,
         permutation=layout.tables.permutation,
+        policy=compiled_policy(layout.program),
     )
