@@ -12,11 +12,11 @@ from msgspec import Meta, Struct
 from testbed.files.codec import decode_json, json_schema
 from testbed.files.fabric import FabricRecord, Natural
 from testbed.files.plan import ExpansionRecord
+from testbed.files.summary import Status
 from topologies.errors import FluxbedError
 
 if TYPE_CHECKING:
     from scheduler.model.expansion import Expansion
-    from testbed.files.summary import Status
     from topologies import Fabric
 
 __all__ = [
