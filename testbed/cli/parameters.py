@@ -17,17 +17,25 @@ __all__ = [
     "IMPORT",
     "OUTPUT",
     "PLANNING",
+    "PLAN_FILES",
     "SCHEDULERS",
     "TOPOLOGY",
+    "TOPOLOGY_UNLESS_PLANNED",
     "Quantity",
     "options",
+    "steady_state",
     "workload_argument",
 ]
+
+if TYPE_CHECKING:
+    _IntegerType = click.ParamType[int]
+else:
+    _IntegerType = click.ParamType  # not generic before click 8.2
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-class Quantity(click.ParamType):
+class Quantity(_IntegerType):
     """A number with a unit; `parse` refuses what is not one."""
 
     def __init__(self, name: str, parse: Callable[[str], int]) -> None:
@@ -86,15 +94,15 @@ IMPORT = (
         help="Multiply every captured compute time by this.",
     ),
 )
-TOPOLOGY = (
-    click.option(
-        "-t",
-        "--topology",
-        required=True,
-        metavar="TOPOLOGY",
-        help="As rails,nodes=8,planes=2,rate=800Gbps,delay=100us, or a TOML file.",
-    ),
-)
+
+
+def _topology(*, required: bool, text: str) -> Callable[[F], F]:
+    return click.option("-t", "--topology", required=required, metavar="TOPOLOGY", help=text)
+
+
+_SPELLING = "As rails,nodes=8,planes=2,rate=800Gbps,delay=100us, or a TOML file."
+TOPOLOGY = (_topology(required=True, text=_SPELLING),)
+TOPOLOGY_UNLESS_PLANNED = (_topology(required=False, text=f"{_SPELLING}  [default: the plan's]"),)
 EXPANSION = (
     click.option(
         "--collective",
@@ -145,6 +153,16 @@ EXPANSION = (
         "--iteration", type=int, help="Which captured iteration to replay.  [default: last]"
     ),
 )
+PLAN_FILES = (
+    click.option(
+        "-p",
+        "--plan",
+        "plans",
+        multiple=True,
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Also execute this plan; may be repeated.",
+    ),
+)
 SCHEDULERS = (
     click.option(
         "-s",
@@ -192,6 +210,27 @@ def options(*groups: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+def steady_state(iterations: int, skip: int) -> tuple[Callable[[F], F], ...]:
+    """Return the options that say which iterations are measured, with these defaults."""
+    return (
+        click.option(
+            "-n",
+            "--iterations",
+            type=click.IntRange(2, 10_000),
+            default=iterations,
+            show_default=True,
+            help="Iterations to execute.",
+        ),
+        click.option(
+            "--skip",
+            type=click.IntRange(1),
+            default=skip,
+            show_default=True,
+            help="Iterations to leave out of the steady state.",
+        ),
+    )
 
 
 workload_argument = click.argument("workload", type=click.Path(path_type=Path))

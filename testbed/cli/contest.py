@@ -1,0 +1,151 @@
+"""Several schedulers on one workload: each gets a run directory and a row, whatever happens.
+
+One failure does not stop the others; the exit code is the first failure's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import click
+import msgspec
+
+from testbed.cli.output import Column, note, print_records
+from testbed.cli.pipeline import contenders, expansion_options, load, planned, prepare
+from topologies.errors import FluxbedError, UsageError
+from topologies.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from testbed.cli.pipeline import Contender, Job
+    from testbed.files.plan import Plan
+    from testbed.files.rundir import RunDirectory
+    from testbed.files.summary import Summary
+
+__all__ = ["COLUMNS", "Attempt", "compete", "percent"]
+
+Execute: TypeAlias = "Callable[[Attempt], tuple[Summary, Path]]"
+
+
+def percent(fraction: float) -> str:
+    """Write a fraction for people.
+
+    >>> percent(0.1234)
+    '12.3 %'
+    """
+    return f"{100 * fraction:.1f} %"
+
+
+COLUMNS: Final[list[Column]] = [
+    ("nic_peak_bytes_eager", "NIC peak eager", format_bytes),
+    ("nic_peak_bytes_paced", "NIC peak paced", format_bytes),
+    ("reconfigurations", "reconfigurations", lambda value: f"{value:.1f}"),
+    ("circuit_utilisation", "circuits used", percent),
+    ("exposed_comm_ns", "exposed comm", format_duration),
+    ("status", "status", str),
+    ("run", "run", str),
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One contender's turn: what to execute, and how to make the directory that records it."""
+
+    contender: Contender
+    job: Job
+    plan: Plan
+    options: Mapping[str, Any]
+    output: Path | None
+
+    def directory(
+        self,
+        origin: Literal["simulated", "emulated"],
+        *,
+        skip: int,
+        **known: Any,  # noqa: ANN401 (fields of the manifest)
+    ) -> RunDirectory:
+        """Make this attempt's run directory."""
+        from testbed.files.rundir import RunDirectory
+
+        return RunDirectory.create(
+            self.output,
+            scheduler=self.contender.label,
+            plan=self.plan,
+            workload=self.job.workload,
+            expansion=self.job.expansion,
+            origin=origin,
+            iterations=self.options["iterations"],
+            skip=skip,
+            lookahead_ns=self.options["lookahead_ns"],
+            topology=self.job.fabric.name,
+            **known,
+        )
+
+
+def _output_of(output: Path | None, contender: Contender, count: int) -> Path | None:
+    from testbed.files.rundir import directory_name
+
+    if output is None or count == 1:
+        return output
+    return output / directory_name(contender.label)
+
+
+def _job(options: Mapping[str, Any]) -> Job:
+    from testbed.files.plan import read_plan
+
+    workload = load([options["workload"]], options)
+    if options["topology"] is not None:
+        return prepare(workload, options["topology"], expansion_options(options))
+    if not options["plans"]:
+        why = "nothing says what fabric to use"
+        raise UsageError("no topology is given", "command line", why, "add -t rails,planes=2")
+    plan = read_plan(options["plans"][0])
+    return prepare(workload, plan.fabric, plan.options)
+
+
+def compete(
+    options: Mapping[str, Any],
+    execute: Execute,
+    columns: Sequence[Column],
+) -> None:
+    """Let every contender of `options` have its turn, print the table, exit with what failed first.
+
+    Raises `UsageError` or `InputError` for what concerns all of them.
+    """
+    if options["skip"] >= options["iterations"]:
+        what = f"--skip {options['skip']} leaves nothing of {options['iterations']} iterations"
+        why = "the steady state is measured over what is left"
+        raise UsageError(what, "command line", why, "skip fewer or execute more")
+    entered = contenders(options["schedulers"], options["plans"])
+    job = _job(options)
+    records: list[dict[str, Any]] = []
+    failure: FluxbedError | None = None
+    for contender in entered:
+        record: dict[str, Any] = {"scheduler": contender.label, "status": "failed", "run": None}
+        records.append(record)
+        output = _output_of(options["output"], contender, len(entered))
+        try:
+            own_job, plan = planned(job, contender, options)
+            attempt = Attempt(
+                contender=contender, job=own_job, plan=plan, options=options, output=output
+            )
+            record |= _turn(attempt, execute)
+        except FluxbedError as error:
+            note(f"{contender.label}: {error}" if len(entered) > 1 else str(error))
+            record["error"] = str(error)
+            failure = failure or error
+    print_records(records, columns, options["style"])
+    if failure is not None:
+        click.get_current_context().exit(failure.exit_code)
+
+
+def _turn(attempt: Attempt, execute: Execute) -> dict[str, Any]:
+    from testbed.report import write_report
+
+    summary, directory = execute(attempt)
+    write_report(directory)
+    record: dict[str, Any] = msgspec.to_builtins(summary)
+    return record | {"run": str(directory)}

@@ -1,0 +1,78 @@
+"""`fluxbed simulate`: what schedulers would do, on a virtual clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from testbed.cli.contest import COLUMNS, compete
+from testbed.cli.output import Column, format_option
+from testbed.cli.parameters import (
+    DURATION,
+    EXPANSION,
+    IMPORT,
+    OUTPUT,
+    PLAN_FILES,
+    PLANNING,
+    SCHEDULERS,
+    SIZE,
+    TOPOLOGY_UNLESS_PLANNED,
+    options,
+    steady_state,
+    workload_argument,
+)
+from topologies.units import format_duration
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from testbed.cli.contest import Attempt
+    from testbed.files.summary import Summary
+
+__all__ = ["command"]
+
+_COLUMNS: list[Column] = [
+    ("scheduler", "scheduler", str),
+    ("iteration_ns", "iteration", format_duration),
+    ("lower_bound_ns", "lower bound", format_duration),
+    *COLUMNS,
+]
+
+
+@click.command("simulate")
+@workload_argument
+@options(TOPOLOGY_UNLESS_PLANNED, SCHEDULERS, PLAN_FILES, OUTPUT)
+@options(steady_state(iterations=12, skip=2))
+@click.option(
+    "--quantum", "quantum_bytes", type=SIZE, default="0", help="Move messages in frames this large."
+)
+@click.option(
+    "--guard", "guard_ns", type=DURATION, help="Send nothing this long before a slot ends."
+)
+@options(PLANNING, EXPANSION, IMPORT)
+@format_option
+def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
+    """Predict iteration time, NIC queues and circuit use of WORKLOAD (a trace does too).
+
+    Example: fluxbed simulate examples/traces/llama-tp4-dp2 -t rails,planes=2,delay=10us -s flux
+    """
+    compete(chosen, _simulate, _COLUMNS)
+
+
+def _simulate(attempt: Attempt) -> tuple[Summary, Path]:
+    from scheduler.dispatch.simulator import simulate
+
+    chosen = attempt.options
+    frames = {"quantum_bytes": chosen["quantum_bytes"], "guard_ns": chosen["guard_ns"]}
+    with attempt.directory("simulated", skip=chosen["skip"], **frames) as run:
+        timeline = simulate(
+            attempt.job.expansion.graph,
+            attempt.plan.fabric,
+            attempt.plan.program,
+            iterations=chosen["iterations"],
+            lookahead_ns=chosen["lookahead_ns"],
+            **frames,
+        )
+        summary = run.write_results(timeline)
+    return summary, run.path
