@@ -1,0 +1,214 @@
+"""Flux's search: simulated annealing over the planes and priorities of blocks of messages.
+
+A move changes one or two blocks. Most moves start from a message on the critical path that waited
+for a port: only those can shorten the iteration (the idea of Nowicki and Smutnicki's neighbourhood
+for job shops, Management Science 42, 1996).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from scheduler.kernel import kernel
+from scheduler.policies._kernels_flux import (
+    ANY,
+    BY_LAST_ITERATION,
+    BY_OUTPUT,
+    NOTHING,
+    Heap,
+    Instance,
+    Ports,
+    Schedule,
+    Wish,
+    evaluate,
+    write_down,
+)
+
+if TYPE_CHECKING:
+    from scheduler.model.taskgraph import Int64s
+
+CRITICAL: Final = 0.75  # how often a move starts on the critical path
+HOT: Final = 1e-2  # temperatures at the two ends, in parts of the value
+COLD: Final = 2e-4
+
+
+class Blocks(NamedTuple):
+    """Sets of messages that move together, at every level from coarse to single messages.
+
+    `of` has shape (levels, tasks): each message's block. Block k holds
+    `message[pointer[k]:pointer[k+1]]`, which `planes[k, :plane_count[k]]` can all carry.
+    """
+
+    of: Int64s
+    pointer: Int64s
+    message: Int64s
+    planes: Int64s
+    plane_count: Int64s
+
+
+@kernel
+def head_and_tail(instance: Instance, schedule: Schedule, head: Int64s, tail: Int64s) -> None:
+    """Longest paths through one iteration to each task's start and from it, itself included.
+
+    Messages count at their fastest plane, ports do not count; `schedule.order` gives the order.
+    """
+    tail[:] = 0
+    length = np.empty(len(instance.kind), np.int64)
+    for task in range(len(instance.kind)):
+        length[task] = instance.dur_ns[task]
+        if instance.kind[task] == 1:
+            length[task] = instance.wire_ns[:, task].min() + instance.latency_ns
+    for task in schedule.order:
+        head[task] = 0
+        for k in range(instance.pred_ptr[task], instance.pred_ptr[task + 1]):
+            if instance.pred_distance[k] == 0:
+                other = instance.pred[k]
+                head[task] = max(head[task], head[other] + length[other])
+    for task in schedule.order[::-1]:
+        for k in range(instance.succ_ptr[task], instance.succ_ptr[task + 1]):
+            tail[task] = max(tail[task], tail[instance.succ[k]])
+        tail[task] += length[task]
+
+
+@kernel
+def depths(instance: Instance, schedule: Schedule, depth: Int64s) -> None:
+    """Count the tasks on the longest path to each task, by number: equal for ranks that match."""
+    for task in schedule.order:
+        depth[task] = 0
+        for k in range(instance.pred_ptr[task], instance.pred_ptr[task + 1]):
+            if instance.pred_distance[k] == 0:
+                depth[task] = max(depth[task], depth[instance.pred[k]] + 1)
+
+
+@kernel
+def critical_messages(schedule: Schedule, position: Int64s, found: Int64s) -> int:
+    """List the messages on the critical path that waited for a port; returns how many.
+
+    The path is followed back from the end over two iterations, the last one standing for both.
+    """
+    task, latest = NOTHING, NOTHING
+    for i in range(len(schedule.order)):
+        other = schedule.order[i]
+        position[other] = i
+        if schedule.end[other] > latest:
+            latest = schedule.end[other]
+            task = other
+    count, wraps = 0, 0
+    while task != NOTHING and wraps < 2 and count < len(found):
+        kind, cause = schedule.cause_kind[task], schedule.cause[task]
+        if kind >= BY_OUTPUT:
+            found[count] = task
+            count += 1
+            if cause != NOTHING and position[cause] >= position[task]:
+                wraps += 1
+        elif kind == BY_LAST_ITERATION:
+            wraps += 1
+        task = cause
+    return count
+
+
+@kernel
+def shift(blocks: Blocks, block: int, wish: Wish, by: int) -> None:
+    """Move the priorities of a whole block."""
+    for k in range(blocks.pointer[block], blocks.pointer[block + 1]):
+        wish.key[blocks.message[k]] += by
+
+
+@kernel
+def put_on(blocks: Blocks, block: int, wish: Wish, plane: int) -> None:
+    """Put a whole block on any ports of `plane`, if it can carry the block."""
+    for c in range(blocks.plane_count[block]):
+        if blocks.planes[block, c] == plane:
+            for k in range(blocks.pointer[block], blocks.pointer[block + 1]):
+                message = blocks.message[k]
+                wish.plane[message] = plane
+                wish.out_port[message] = ANY
+                wish.in_port[message] = ANY
+
+
+@kernel
+def copy_wish(source: Wish, target: Wish) -> None:
+    """Overwrite `target`."""
+    target.plane[:] = source.plane
+    target.out_port[:] = source.out_port
+    target.in_port[:] = source.in_port
+    target.key[:] = source.key
+
+
+@kernel
+def move(
+    blocks: Blocks, wish: Wish, one: int, other: int, span_ns: float, rng: np.random.Generator
+) -> None:
+    """Change the plane or the order of one or two blocks around messages `one` and `other`."""
+    level = rng.integers(0, len(blocks.of))
+    a, b = blocks.of[level, one], blocks.of[level, other]
+    dice = rng.random()
+    if dice < 0.25:
+        block = a if rng.random() < 0.5 else b
+        choice = rng.integers(0, blocks.plane_count[block])
+        put_on(blocks, block, wish, blocks.planes[block, choice])
+    elif dice < 0.4:
+        plane = wish.plane[one]
+        put_on(blocks, a, wish, wish.plane[other])
+        put_on(blocks, b, wish, plane)
+    elif dice < 0.65:
+        shift(blocks, a, wish, wish.key[other] - 1 - wish.key[one])
+    elif dice < 0.85:
+        shift(blocks, b, wish, wish.key[one] + 1 - wish.key[other])
+    else:
+        shift(blocks, a, wish, int(rng.normal() * 0.1 * span_ns))
+
+
+@kernel
+def search(
+    instance: Instance,
+    schedule: Schedule,
+    ports: Ports,
+    heap: Heap,
+    blocks: Blocks,
+    messages: Int64s,
+    wish: Wish,
+    now: Wish,
+    best: Wish,
+    iterations: int,
+    steps: int,
+    rng: np.random.Generator,
+    target_ns: int,
+) -> int:
+    """Anneal from `best` for `steps` evaluations; it becomes the best found, its value returned.
+
+    `wish` and `now` are scratch. Stops early at `target_ns`. The same arguments give the same
+    result, `rng` in the same state included.
+    """
+    ends = np.zeros(iterations, np.int64)
+    position = np.zeros(len(instance.kind), np.int64)
+    critical = np.zeros(4 * len(messages) + 1, np.int64)
+    value = evaluate(instance, schedule, ports, heap, best, 0, False, iterations, ends)
+    copy_wish(best, now)
+    best_value, now_value = value, value
+    count = critical_messages(schedule, position, critical)
+    cause = schedule.cause.copy()
+    for step in range(steps):
+        if best_value <= target_ns:
+            break
+        copy_wish(now, wish)
+        one = messages[rng.integers(0, len(messages))]
+        other = messages[rng.integers(0, len(messages))]
+        if count > 0 and rng.random() < CRITICAL:
+            one = critical[rng.integers(0, count)]
+            if cause[one] != NOTHING:
+                other = cause[one]
+        move(blocks, wish, one, other, now_value / (iterations - 2), rng)
+        value = evaluate(instance, schedule, ports, heap, wish, 0, False, iterations, ends)
+        heat = HOT * (COLD / HOT) ** (step / steps) * best_value
+        if value <= now_value or rng.random() < np.exp((now_value - value) / heat):
+            if value < best_value:
+                best_value = value
+                copy_wish(wish, best)
+            now_value = value
+            write_down(schedule, now)
+            count = critical_messages(schedule, position, critical)
+            cause[:] = schedule.cause
+    return best_value

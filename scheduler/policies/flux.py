@@ -1,0 +1,124 @@
+"""Flux: circuits planned from the whole workload (the scheduler of arXiv 2609.25949, our method).
+
+Objective: the steady-state time of one iteration, circuits carried over from each to the next.
+Decisions: the plane of every message and the order of circuits at every port. Method: several
+serial schedule-generation schemes (Kolisch, EJOR 90, 1996) make first programs; simulated annealing
+over planes and priorities improves the best of them, moving symmetric messages together; the best
+few are simulated and the best of those is the plan. See `_kernels_flux` for the decoder and its
+complexity. It stops as soon as a lower bound is reached.
+
+Same arguments, same plan: the number of evaluations follows from the budget by a count of work, not
+by a clock. The clock only ends a search that takes `_PATIENCE` times its budget, on a machine that
+much slower than the one the count was made for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import numpy as np
+
+from scheduler.bounds import lower_bound_ns
+from scheduler.policies.base import Planner
+from scheduler.policies.workbench import ITERATIONS, Workbench
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scheduler.model.problem import Problem
+    from scheduler.model.program import OrderedProgram
+    from scheduler.policies._kernels_flux import Wish
+
+__all__ = ["Flux"]
+
+_WORK_PER_SECOND: Final = 20_000_000  # tasks and arcs gone through, on a slow core
+_PATIENCE: Final = 4
+_STARTS: Final = (0, 1, 0, 2, 0, 3, 0, 0)  # which of the best found so far a chain begins with
+
+
+class Flux(Planner):
+    """Circuits planned from the whole workload: reused, and changed while others compute."""
+
+    name: ClassVar[str] = "flux"
+
+    def plan(self, problem: Problem) -> OrderedProgram:
+        """Return the best program found within the budget.
+
+        Raises `UsageError` where a message has no way or the tasks wait for each other in a circle.
+        """
+        search = _Search(problem)
+        search.seed()
+        search.anneal()
+        return search.bench.best()
+
+
+class _Search:
+    """One run of Flux."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.bench = Workbench(problem)
+        self.problem = problem
+        bound = lower_bound_ns(problem.graph, problem.fabric)
+        self.target_ns = math.ceil((ITERATIONS - 2) * bound.value_ns)
+        work = ITERATIONS * (problem.graph.tasks + len(problem.graph.arcs.before))
+        self.steps = int(problem.budget_s * _WORK_PER_SECOND / work)
+        self.deadline_s = time.monotonic() + _PATIENCE * problem.budget_s
+
+    def done(self) -> bool:
+        """Say whether nothing better can be found, or not in the time that is left."""
+        reached = self.bench.ranked[0].value_ns <= self.target_ns
+        return reached or self.steps <= 0 or time.monotonic() > self.deadline_s
+
+    def seed(self) -> None:
+        """Make first programs, until one is optimal or the budget is used up."""
+        for wish, bias_ns, lazy in self._ways():
+            if self.done():
+                return
+            self.bench.add(wish, bias_ns, lazy=lazy)
+            self.steps -= 1
+
+    def _ways(self) -> Iterator[tuple[Wish, int, bool]]:
+        """Yield ways to build a first program: (wish, cost of a change, earliest first).
+
+        Which messages come first: the one that can start first; the one that could start first if
+        ports did not count; the one most work depends on; whole steps one after another. What a
+        change of circuit costs beyond its time: nothing, up to twice tau, so that circuits are
+        grouped. And one circuit for every pair for good, where the ports suffice.
+        """
+        bench = self.bench
+        head, tail = bench.head_and_tail
+        yield bench.wish(key=-tail), 0, True
+        for wish in bench.standing()[0]:
+            yield wish, 0, False
+            yield wish, 0, True
+        tau_ns = int(bench.instance.delay_ns.max())
+        for bias_ns in dict.fromkeys((0, tau_ns // 2, tau_ns, 2 * tau_ns)):
+            for key, lazy in ((head, False), (-tail, False), (-tail, True), (bench.depth, False)):
+                yield bench.wish(key=key), bias_ns, lazy
+
+    def anneal(self) -> None:
+        """Improve the best candidates, a chain each, until the steps are used up."""
+        from scheduler.policies._kernels_flux_search import copy_wish, search
+        from scheduler.policies.blocks import blocks_of, make_blocks
+
+        bench = self.bench
+        if self.done() or len(bench.messages) == 0:
+            return
+        levels = blocks_of(self.problem.graph, bench.depth)
+        blocks = make_blocks(bench.instance, bench.messages, levels)
+        steps = max(self.steps // len(_STARTS), 1)
+        for chain, start in enumerate(_STARTS):
+            if self.done():
+                return
+            ranked = bench.ranked
+            best = bench.wish()
+            copy_wish(ranked[start % len(ranked)].wish, best)
+            search(
+                bench.instance, bench.schedule, bench.ports, bench.heap, blocks, bench.messages,
+                bench.wish(), bench.wish(), best, ITERATIONS, steps,
+                np.random.default_rng([self.problem.seed, chain]), self.target_ns,
+            )  # fmt: skip
+            self.steps -= steps
+            bench.add(best)

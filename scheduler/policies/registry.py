@@ -1,0 +1,205 @@
+"""Schedulers by name: `flux`, `rotor-direct,slot=100us`, `my_flux.py:MyFlux,key=value`.
+
+A name is one of ours, or one that an installed package offers as an entry point in the group
+`fluxbed.schedulers`. The ending `-tuned` on any scheduler that plans a timed program and has a slot
+and a phase picks those two from a grid, for this workload and fabric.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from scheduler.policies.base import Scheduler
+from topologies.errors import UsageError
+from topologies.registry import parse_spec
+from topologies.units import parse_bytes, parse_duration_ns, parse_rate_bps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["BUILT_IN", "ENTRY_POINTS", "describe", "find"]
+
+ENTRY_POINTS: Final = "fluxbed.schedulers"
+BUILT_IN: Final[Mapping[str, str]] = {
+    "flux": "scheduler.policies.flux:Flux",
+    "static": "scheduler.policies.static:Static",
+    "rotor-direct": "scheduler.policies.rotor:RotorDirect",
+    "rotor-vlb": "scheduler.policies.rotor:RotorVlb",
+    "rotorlb": "scheduler.policies.rotor:RotorLb",
+    "packet-ideal": "scheduler.policies.packet:PacketIdeal",
+}
+_TUNED: Final = "-tuned"
+_UNITS: Final[Mapping[str, Callable[[str], int]]] = {
+    "_ns": parse_duration_ns,
+    "_bps": parse_rate_bps,
+    "_bytes": parse_bytes,
+}
+_FILE_ERRORS: Final = (
+    ArithmeticError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+_TRUTH: Final = {"yes": True, "true": True, "no": False, "false": False}
+
+
+def find(spec: str) -> Scheduler:
+    """Return the scheduler that `spec` names, with its options set.
+
+    Raises `UsageError` for an unknown name, file, class or option, or a value that does not fit.
+
+    >>> find("rotor-direct,slot=100us").params["slot_ns"]
+    100000
+    """
+    name, written = parse_spec(spec, "scheduler")
+    tuned = name.endswith(_TUNED) and ":" not in name
+    cls = _class(name.removesuffix(_TUNED) if tuned else name, spec)
+    options = _options(cls, written, spec)
+    if tuned:
+        from scheduler.policies.tuned import Tuned
+
+        return Tuned(cls, options, spec)
+    try:
+        return cls(**options)
+    except TypeError as error:
+        why = f"{cls.__name__} refuses: {error}"
+        raise UsageError("the options do not suffice", spec, why, "give what it needs") from error
+
+
+def describe() -> dict[str, str]:
+    """Return one line about each scheduler, by name; a broken entry point says what broke."""
+    lines: dict[str, str] = {}
+    for name in _names():
+        try:
+            cls = _class(name, name)
+        except UsageError as error:
+            lines[name] = f"cannot be used: {error.why}"
+            continue
+        lines[name] = cls.describe()
+        if _tunable(cls):
+            lines[name + _TUNED] = f"{name} with the slot and phase that suit the workload best"
+    return lines
+
+
+def _names() -> list[str]:
+    found = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    return [*BUILT_IN, *sorted({point.name for point in found} - BUILT_IN.keys())]
+
+
+def _tunable(cls: type[Scheduler]) -> bool:
+    return {"slot_ns", "phase_ns"} <= inspect.signature(cls).parameters.keys()
+
+
+def _class(name: str, spec: str) -> type[Scheduler]:
+    if ".py:" in name:
+        return _class_in_file(name, spec)
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        found: Any = getattr(importlib.import_module(module), attribute)
+        return _checked(found, name, spec)
+    points = [p for p in importlib.metadata.entry_points(group=ENTRY_POINTS) if p.name == name]
+    if not points:
+        what = f"there is no scheduler {name!r}"
+        why = f"the schedulers are {', '.join(_names())}"
+        raise UsageError(what, spec, why, "choose one of them, or write my_flux.py:Class")
+    try:
+        found = points[0].load()
+    except (ImportError, AttributeError) as error:
+        why = f"its package {points[0].value!r} does not load: {error}"
+        raise UsageError(f"{name!r} cannot be used", spec, why, "repair that package") from error
+    return _checked(found, name, spec)
+
+
+def _class_in_file(name: str, spec: str) -> type[Scheduler]:
+    file_name, _, attribute = name.rpartition(":")
+    path = Path(file_name)
+    if not path.is_file():
+        why = "no such file can be read"
+        raise UsageError(f"{file_name!r} is missing", spec, why, "correct the path")
+    module_name = f"_fluxbed_user_{path.stem}"
+    module_spec = importlib.util.spec_from_file_location(module_name, path.resolve())
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[module_name] = module  # dataclasses and pickling look it up there
+    try:
+        module_spec.loader.exec_module(module)
+    except _FILE_ERRORS as error:
+        del sys.modules[module_name]
+        why = f"running it raises {type(error).__name__}: {error}"
+        raise UsageError(f"{file_name!r} cannot be used", spec, why, "correct the file") from error
+    if not hasattr(module, attribute):
+        classes = [
+            key
+            for key, value in vars(module).items()
+            if inspect.isclass(value)
+            and issubclass(value, Scheduler)
+            and value.__module__ == module_name
+        ]
+        why = f"its schedulers are {', '.join(classes) or 'none'}"
+        raise UsageError(
+            f"{file_name!r} has no {attribute!r}", spec, why, "name one of its classes"
+        )
+    return _checked(getattr(module, attribute), attribute, spec)
+
+
+def _checked(found: object, name: str, spec: str) -> type[Scheduler]:
+    if not (inspect.isclass(found) and issubclass(found, Scheduler)):
+        why = "it is not a subclass of fluxbed.Planner or fluxbed.Reactive"
+        raise UsageError(f"{name!r} is not a scheduler", spec, why, "derive it from one of them")
+    if inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        why = f"it does not define {missing}"
+        raise UsageError(f"{name!r} is not complete", spec, why, f"define {missing}")
+    if not hasattr(found, "name"):
+        found.name = name
+    return found
+
+
+def _options(cls: type[Scheduler], written: Mapping[str, str], spec: str) -> dict[str, Any]:
+    parameters = {_spelling(p): p for p in inspect.signature(cls).parameters}
+    options: dict[str, Any] = {}
+    for key, value in written.items():
+        if key not in parameters:
+            known = f"its options are {', '.join(parameters)}" if parameters else "it has none"
+            raise UsageError(f"there is no option {key!r}", spec, known, "correct the spelling")
+        default = inspect.signature(cls).parameters[parameters[key]].default
+        options[parameters[key]] = _convert(key, parameters[key], default, value, spec)
+    return options
+
+
+def _spelling(parameter: str) -> str:
+    for ending in _UNITS:
+        parameter = parameter.removesuffix(ending)
+    return parameter
+
+
+def _convert(key: str, parameter: str, default: object, value: str, spec: str) -> Any:  # noqa: ANN401 (what the parameter takes)
+    """Read `value` as its parameter's unit says, else as the type of the parameter's default."""
+    for ending, parse in _UNITS.items():
+        if parameter.endswith(ending):
+            return parse(value)
+    if isinstance(default, bool):
+        if value.lower() not in _TRUTH:
+            raise UsageError(f"{key}={value!r}", spec, "it is yes or no", f"write {key}=yes")
+        return _TRUTH[value.lower()]
+    if isinstance(default, int | float):
+        try:
+            return type(default)(value)
+        except ValueError as error:
+            kind = "a whole number" if isinstance(default, int) else "a number"
+            why = f"it is {kind}"
+            raise UsageError(f"{key}={value!r}", spec, why, f"write {key}={default}") from error
+    return value

@@ -1,0 +1,154 @@
+"""What planners of ordered programs build on: evaluate ways to order messages, keep the best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from scheduler.policies.assignment import assign
+from scheduler.policies.ordered import program_of
+from topologies.errors import UsageError
+
+if TYPE_CHECKING:
+    from scheduler.model.problem import Problem
+    from scheduler.model.program import OrderedProgram
+    from scheduler.model.taskgraph import Int64s
+    from scheduler.policies._kernels_flux import Wish
+
+__all__ = ["ITERATIONS", "Candidate", "Workbench"]
+
+ITERATIONS: Final = 4  # evaluated per candidate; the last two are its steady state
+_SIMULATED: Final = 4  # candidates compared as they will be executed
+_SKIP: Final = 2  # iterations before the steady state, as `simulate` reports it
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A way to build a program, and the time `ITERATIONS` - 2 of its steady iterations take."""
+
+    value_ns: int
+    wish: Wish
+
+
+class Workbench:
+    """The arrays of a problem, and what has been found so far.
+
+    Raises `UsageError` where a message has no way or the tasks wait for each other in a circle.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        from scheduler.policies import _kernels_flux as kernels
+        from scheduler.policies.lowering import lower
+
+        self.problem = problem
+        self.instance = lower(problem)
+        tasks, planes = problem.graph.tasks, len(problem.fabric.planes)
+        self.messages = problem.graph.messages
+        self.schedule = kernels.make_schedule(tasks, planes)
+        self.ports = kernels.make_ports(int(self.instance.port_base[-1]), planes)
+        self.heap = kernels.make_heap(tasks)
+        self.ends_ns = np.zeros(ITERATIONS, np.int64)
+        self.found: list[Candidate] = []
+        self.add(self.wish(), lazy=True)
+
+    def wish(self, *, plane: Int64s | None = None, key: Int64s | None = None) -> Wish:
+        """Make a wish that leaves open what is not given."""
+        from scheduler.policies._kernels_flux import ANY, Wish
+
+        tasks = self.problem.graph.tasks
+        columns = [np.full(tasks, ANY, np.int64) for _ in range(3)]
+        if plane is not None:
+            columns[0][:] = plane
+        return Wish._make([*columns, np.zeros(tasks, np.int64) if key is None else key.copy()])
+
+    def add(self, wish: Wish, bias_ns: int = 0, *, lazy: bool = False) -> Candidate:
+        """Build and evaluate one program; the candidate asks for exactly what was built.
+
+        `lazy` takes the message that can start first, else the one with the least key.
+        """
+        from scheduler.policies import _kernels_flux as kernels
+
+        value_ns = kernels.evaluate(
+            self.instance, self.schedule, self.ports, self.heap, wish, bias_ns, lazy, ITERATIONS,
+            self.ends_ns,
+        )  # fmt: skip
+        if value_ns == kernels.NEVER:
+            why = "each of them waits for another"
+            raise UsageError("the tasks form a circle", "workload", why, "correct the dependencies")
+        candidate = Candidate(value_ns, kernels.written_down(self.schedule))
+        self.found.append(candidate)
+        return candidate
+
+    @property
+    def ranked(self) -> list[Candidate]:
+        """What has been found, best first; of equal ones the first found."""
+        return sorted(self.found, key=lambda candidate: candidate.value_ns)
+
+    @cached_property
+    def head_and_tail(self) -> tuple[Int64s, Int64s]:
+        """The longest path to each task's start and from it, ports not counted, ns, (tasks,)."""
+        from scheduler.policies._kernels_flux_search import head_and_tail
+
+        head, tail = (np.zeros(self.problem.graph.tasks, np.int64) for _ in range(2))
+        head_and_tail(self.instance, self.schedule, head, tail)
+        return head, tail
+
+    @cached_property
+    def depth(self) -> Int64s:
+        """The number of tasks on the longest path to each task, (tasks,)."""
+        from scheduler.policies._kernels_flux_search import depths
+
+        depth = np.zeros(self.problem.graph.tasks, np.int64)
+        depths(self.instance, self.schedule, depth)
+        return depth
+
+    def standing(self) -> tuple[list[Wish], tuple[int, int] | None]:
+        """Return ways to send everything over circuits that never change, and a pair without one.
+
+        A pair that the optical ports do not suffice for rides a packet plane that joins it. Where
+        there is none, no way is returned and the pair is named. A pair with several circuits sends
+        over the first, or over all of them in turn.
+        """
+        from scheduler.policies._kernels_flux import NEVER, PACKET
+
+        graph, base = self.problem.graph, self.instance.port_base
+        circuits = assign(graph, self.problem.fabric)
+        head, tail = self.head_and_tail
+        packet = np.flatnonzero(self.instance.mode == PACKET)
+        one, spread = self.wish(key=head), self.wish(key=head)
+        used: dict[tuple[int, int], int] = {}
+        for message in self.messages[np.argsort(head[self.messages], kind="stable")].tolist():
+            pair = int(graph.src[message]), int(graph.dst[message])
+            if not (own := circuits.get(pair)):
+                joins = packet[self.instance.wire_ns[packet, message] < NEVER]
+                if len(joins) == 0:
+                    return [], pair
+                one.plane[message] = spread.plane[message] = joins[0]
+                continue
+            turn = used[pair] = used.get(pair, -1) + 1
+            for wish, (plane, a, b) in ((one, own[0]), (spread, own[turn % len(own)])):
+                wish.plane[message] = plane
+                wish.out_port[message], wish.in_port[message] = base[plane] + a, base[plane] + b
+        ways = [one] if max(map(len, circuits.values()), default=1) == 1 else [one, spread]
+        return [w._replace(key=key) for w in ways for key in (head, -tail)], None
+
+    def best(self) -> OrderedProgram:
+        """Simulate the best few programs as they will be executed, and return the best of them."""
+        from scheduler.dispatch.simulator import iteration_ends
+
+        best: tuple[int, OrderedProgram] | None = None
+        problem = self.problem
+        for candidate in self.ranked[:_SIMULATED]:
+            self.found.remove(self.add(candidate.wish))
+            program = program_of(problem.fabric, self.instance, self.schedule, self.messages)
+            ends_ns = iteration_ends(
+                problem.graph, problem.fabric, program, lookahead_ns=problem.lookahead_ns
+            )
+            value_ns = int(ends_ns[-1] - ends_ns[_SKIP - 1])
+            if best is None or value_ns < best[0]:
+                best = (value_ns, program)
+        assert best is not None
+        return best[1]
