@@ -35,7 +35,7 @@ def assign(graph: TaskGraph, fabric: Fabric) -> Standing:
     for pair in wanted:
         if not table.standing.get(pair):  # on a duplex plane the other direction may have made it
             table.place(pair) or table.recolour(pair)
-    while any([table.place(pair) for pair in wanted if table.standing.get(pair)]):
+    while sum(table.place(pair) for pair in wanted if table.standing.get(pair)):
         pass  # one more circuit each, as long as somebody gets one
     return table.standing
 

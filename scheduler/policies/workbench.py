@@ -64,23 +64,28 @@ class Workbench:
             columns[0][:] = plane
         return Wish._make([*columns, np.zeros(tasks, np.int64) if key is None else key.copy()])
 
-    def add(self, wish: Wish, bias_ns: int = 0, *, lazy: bool = False) -> Candidate:
-        """Build and evaluate one program; the candidate asks for exactly what was built.
+    def add(self, wish: Wish, bias_ns: int = 0, *, lazy: bool = False) -> None:
+        """Build one program and note it as a candidate, which asks for exactly what was built.
 
         `lazy` takes the message that can start first, else the one with the least key.
         """
+        from scheduler.policies._kernels_flux import written_down
+
+        value_ns = self._build(wish, bias_ns, lazy=lazy)
+        self.found.append(Candidate(value_ns, written_down(self.schedule)))
+
+    def _build(self, wish: Wish, bias_ns: int = 0, *, lazy: bool = False) -> int:
+        """Fill `schedule` and return the time of its steady iterations."""
         from scheduler.policies import _kernels_flux as kernels
 
-        value_ns = kernels.evaluate(
+        value_ns: int = kernels.evaluate(
             self.instance, self.schedule, self.ports, self.heap, wish, bias_ns, lazy, ITERATIONS,
             self.ends_ns,
         )  # fmt: skip
         if value_ns == kernels.NEVER:
             why = "each of them waits for another"
             raise UsageError("the tasks form a circle", "workload", why, "correct the dependencies")
-        candidate = Candidate(value_ns, kernels.written_down(self.schedule))
-        self.found.append(candidate)
-        return candidate
+        return value_ns
 
     @property
     def ranked(self) -> list[Candidate]:
@@ -142,7 +147,7 @@ class Workbench:
         best: tuple[int, OrderedProgram] | None = None
         problem = self.problem
         for candidate in self.ranked[:_SIMULATED]:
-            self.found.remove(self.add(candidate.wish))
+            self._build(candidate.wish)
             program = program_of(problem.fabric, self.instance, self.schedule, self.messages)
             ends_ns = iteration_ends(
                 problem.graph, problem.fabric, program, lookahead_ns=problem.lookahead_ns
