@@ -125,7 +125,7 @@ def _tools() -> list[Capability]:
 def _root() -> Capability:
     root = os.geteuid() == 0
     detail = "running as root" if root else f"running as user {os.geteuid()}"
-    return Capability("root", root, detail, shlex.join(["sudo", *sys.orig_argv]))
+    return Capability("root", root, detail, f"run {shlex.join(['sudo', *sys.orig_argv])}")
 
 
 def _try_in_thread(probe: Callable[[], list[Capability]]) -> list[Capability]:

@@ -1,7 +1,7 @@
 """Remove what our runs left behind, and only that.
 
 A run's record names its nodes. A process is ended when it is a recorded shell (same id and same
-start) or lives in a recorded network namespace whose interfaces carry the run's alias; with its
+start) or lives in a recorded network namespace whose `lo` carries the run's alias; with its
 last process a namespace goes, with it the links, the crossbar's programs and their maps. Nothing
 is ever looked for by name.
 """
@@ -65,23 +65,26 @@ def remove_dead(run_id: str) -> None:
 
 def _remove(record: Record) -> list[str]:
     removed = []
-    namespaces = {node.namespace: node for node in record.nodes}
-    ours = {node.shell: f"shell of {node.name}" for node in record.nodes if node.shell.lives()}
-    for process, inode in _processes():
-        node = namespaces.get(inode)
-        if node is not None and process not in ours and _carries(process, alias_of(record.run)):
-            ours[process] = f"process in the namespace of {node.name}"
-    standing = {inode for process, inode in _processes() if process in ours}
-    for process, what in ours.items():
+    for process, what in _ours(record).items():
+        interfaces = _interfaces(process)  # they go with the last process of the namespace
         if _end(process):
             removed.append(f"{what} (process {process.pid})")
-    for node in record.nodes:
-        if node.namespace in standing:
-            removed += [f"interface {name}" for name in node.interfaces]
+            removed += [f"interface {name}" for name in interfaces]
     path = path_of(record.run)
     path.unlink(missing_ok=True)
     removed.append(f"record {path}")
-    return [f"{record.run}: {line}" for line in removed]
+    return [f"{record.run}: {line}" for line in dict.fromkeys(removed)]
+
+
+def _ours(record: Record) -> dict[Process, str]:
+    """Return what still lives of a run: recorded shells, and what was started beside them."""
+    namespaces = {node.namespace: node.name for node in record.nodes}
+    ours = {node.shell: f"shell of {node.name}" for node in record.nodes if node.shell.lives()}
+    for process, inode in _processes():
+        name = namespaces.get(inode)
+        if name is not None and process not in ours and _carries(process, alias_of(record.run)):
+            ours[process] = f"process in the namespace of {name}"
+    return ours
 
 
 def _processes() -> Iterator[tuple[Process, int]]:
@@ -94,8 +97,14 @@ def _processes() -> Iterator[tuple[Process, int]]:
 
 def _carries(process: Process, alias: str) -> bool:
     with contextlib.suppress(FluxbedError, OSError):
-        return any(link.get("ifalias") == alias for link in links(process.pid).values())
+        return bool(links(process.pid)["lo"].get("ifalias") == alias)
     return False
+
+
+def _interfaces(process: Process) -> list[str]:
+    with contextlib.suppress(FluxbedError, OSError):
+        return [name for name in links(process.pid) if name != "lo"]
+    return []
 
 
 def _end(process: Process) -> bool:

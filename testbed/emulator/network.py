@@ -23,6 +23,7 @@ from testbed.emulator.addresses import (
     port_base,
     port_links,
 )
+from testbed.emulator.capabilities import require_emulation
 from testbed.emulator.cleanup import remove_dead
 from testbed.emulator.crossbar import Crossbar
 from testbed.emulator.netns import disable_ipv6, in_netns, ip_batch, links, set_sysctl
@@ -64,10 +65,10 @@ class EmulatedFabric:
     `net` is the Mininet, `crossbar` switches all planes (global port numbers: plane k's port p is
     `port_base[k] + p`), `sockets` and `epoll_fd` are for the engine: non-blocking sockets bound
     to each port's interface at UDP 4791, all in one epoll. Everything carries the run's id:
-    interfaces as their alias, nodes in `/run/fluxbed/<run id>.json`.
+    interfaces (`lo` too) as their alias, nodes in `/run/fluxbed/<run id>.json`.
 
-    Raises `UsageError` for a fabric that cannot be emulated and `FluxbedError` when a link is not
-    as it was asked for.
+    Raises `UsageError` for a fabric that cannot be emulated, `MachineError` on a machine that
+    cannot emulate, and `FluxbedError` when a link is not as it was asked for.
     """
 
     net: Any
@@ -83,6 +84,7 @@ class EmulatedFabric:
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        require_emulation()
         remove_dead(self.run_id)
         with contextlib.ExitStack() as building:
             self._build(building)
@@ -139,7 +141,7 @@ class EmulatedFabric:
 
     def _links_of_switch(self, plane: int) -> list[str]:
         """Make each veth pair between its two namespaces: no name ever enters the root one."""
-        commands = []
+        commands = [f"link set dev lo alias {alias_of(self.run_id)} up"]
         for link in self.links:
             if link.plane == plane:
                 near = f"{link.switch_end} address {link.switch_mac} mtu {MTU_BYTES}"
@@ -153,7 +155,7 @@ class EmulatedFabric:
 
     def _configure_host(self, node: int) -> None:
         """Addresses, and every neighbour as a permanent entry: nobody asks over a dark circuit."""
-        commands = ["link set dev lo up"]
+        commands = [f"link set dev lo alias {alias_of(self.run_id)} up"]
         for link in self.links:
             if link.node == node:
                 name = link.host_end
@@ -240,7 +242,7 @@ def _open_socket(link: PortLink) -> socket.socket:
         opened.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, link.host_end.encode())
         opened.bind((link.ip, UDP_PORT))
-        opened.setblocking(False)  # noqa: FBT003 (Python's own)
+        opened.settimeout(0)
     except BaseException:
         opened.close()
         raise
