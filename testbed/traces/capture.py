@@ -61,7 +61,8 @@ class Call:
     member. `issued_ns` is when the host had asked for it, `start_ns` and `end_ns` are of its
     transport (kernel or worker thread). `lane` tells apart streams or worker threads. `waited` is
     True when the issuing thread waited for the end at once, None when the trace does not say;
-    `awaited_ns` is when the host is known to have asked for the end. With `local`, `root` and
+    `awaited_ns` is when the host is known to have asked for the end, and `resumed_ns` when it went
+    on. With `local`, `root` and
     `peer` are positions in the group still, because the group was not known yet.
     """
 
@@ -84,6 +85,7 @@ class Call:
     end_ns: int | None = None
     waited: bool | None = None
     awaited_ns: int | None = None
+    resumed_ns: int | None = None
     local: bool = False
 
 

@@ -5,9 +5,10 @@ so host gaps stay in. The line is cut where a collective is entered, which then 
 computed before, and where one is joined: the next segment needs it. What overlapped in the capture
 overlaps in replay.
 
-When a collective is joined (the trace rarely says): at its end where the issuing thread waited;
-where the line was idle at its end and what came next was queued already, or the host was blocked
-until then; else when parameters are updated. A captured duration is never a transfer time.
+When a collective is joined: where the trace says so, which few do; at its end where the issuing
+thread waited; where the line was idle at its end and what came next was queued already, or the host
+was blocked until then; else when parameters are updated. A captured duration is never a transfer
+time.
 """
 
 from __future__ import annotations
@@ -167,6 +168,8 @@ class _Joiner:
     def join(self, call: Call, entered_ns: int) -> tuple[int, int] | None:
         """Return (idle since, joined at): the line waits between them; None if never seen."""
         line, end_ns = self._line, call.end_ns
+        if call.awaited_ns is not None and call.resumed_ns is not None:
+            return self._told(call, call.awaited_ns, call.resumed_ns)
         if end_ns is None:
             return (entered_ns, entered_ns) if call.waited else self._at_update(call, entered_ns)
         if end_ns > line.end_ns:
@@ -178,6 +181,18 @@ class _Joiner:
         if idle_ns is not None and self._blocked(end_ns):
             return idle_ns, end_ns
         return self._at_update(call, end_ns)
+
+    def _told(self, call: Call, awaited_ns: int, resumed_ns: int) -> tuple[int, int] | None:
+        """Join where the trace says: on a CPU while the host waits, on a GPU in its queue."""
+        line = self._line
+        if not self._on_gpu:
+            return None if resumed_ns > line.end_ns else (awaited_ns, resumed_ns)
+        start = line.launched_after(awaited_ns)
+        if start is None:
+            return None
+        end_ns = start if call.end_ns is None else min(start, call.end_ns)
+        idle_ns = line.idle_since(end_ns)
+        return (start, start) if idle_ns is None or end_ns == start else (idle_ns, end_ns)
 
     def _blocked(self, end_ns: int) -> bool:
         """Tell whether what follows an idle moment waited for it to end."""

@@ -16,6 +16,8 @@ from msgspec import Raw, Struct
 from scheduler.model.workload import Group
 from testbed.files.codec import decode_json
 from testbed.traces.capture import BEFORE, Call, Recording, Step
+from testbed.traces.kineto import Args
+from testbed.traces.kineto_calls import call_from_metadata
 from testbed.traces.names import collective_kind
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class ExecutionTrace:
         nodes = sorted(file.nodes, key=lambda node: node.id)
         recording.groups = _read_groups(nodes, recording)
         rows = [node for node in nodes if node.name == "record_param_comms"]
+        described = [node for node in nodes if node.name == "record_comms"]
         marks = [(n.id, int(m[1])) for n in nodes if (m := _STEP.match(n.name))]
         recording.steps = tuple(
             Step(number, start, end)
@@ -78,6 +81,8 @@ class ExecutionTrace:
         places: list[tuple[Call, int]] = []
         if rows:
             _read_rows(rows, recording, places)
+        elif described:
+            _read_described(described, recording, places)
         else:
             _read_operators(nodes, recording)
         for call in recording.calls:
@@ -227,6 +232,30 @@ def _members(
         if start >= 0 and stride > 0 and size > 0:
             return tuple(range(start, start + stride * size, stride)), name
     return None, name
+
+
+def _read_described(
+    nodes: list[_Node], recording: Recording, places: list[tuple[Call, int]]
+) -> None:
+    """Read `record_comms`: communication metadata as one JSON string."""
+    open_calls: dict[tuple[str | None, object], Call] = {}
+    for node in nodes:
+        values = _values(node.inputs)
+        try:
+            args = msgspec.json.decode(str(values[0]) if values else "", type=Args)
+        except msgspec.DecodeError:
+            recording.losses.add("communication rows without a name", f"node {node.id}")
+            continue
+        name = None if args.group_name is None else str(args.group_name)
+        call = call_from_metadata(args, recording.groups, recording.world)
+        if call is not None:
+            call.issued_ns = node.id
+            recording.calls.append(call)
+            open_calls[name, args.seq] = call
+            if call.members and isinstance(args.rank, int) and args.rank in call.members:
+                places.append((call, call.members.index(args.rank)))
+        elif args.collective == "wait" and (name, args.seq) in open_calls:
+            open_calls.pop((name, args.seq)).awaited_ns = node.id
 
 
 def _read_operators(nodes: list[_Node], recording: Recording) -> None:

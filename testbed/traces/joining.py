@@ -125,7 +125,8 @@ def _join(companion: Recording, chosen: dict[int, Recording]) -> None:
             continue
         place = next((i for i, other in enumerate(waiting) if _same(call, other)), None)
         if place is None:
-            target.losses.add("calls not found in the ExecutionTrace", call.kind)
+            if call.in_bytes is None or call.members is None:
+                target.losses.add("calls not found in the ExecutionTrace", call.kind)
             continue
         _take(call, waiting[place])
         del waiting[: place + 1]
@@ -136,6 +137,7 @@ def _same(call: Call, other: Call) -> bool:
         call.kind == other.kind
         and (call.in_bytes is None or other.in_bytes in (None, call.in_bytes))
         and (not call.step or not other.step or call.step == other.step)
+        and (call.seq is None or other.seq in (None, call.seq))
     )
 
 

@@ -23,7 +23,7 @@ from topologies.errors import InputError
 if TYPE_CHECKING:
     from testbed.traces.sources import Blob
 
-__all__ = ["Event", "Events", "Kineto"]
+__all__ = ["Args", "Event", "Events", "Kineto"]
 
 _STEP: Final = re.compile(r"ProfilerStep#(\d+)")
 _MOST_US: Final = 9.2e15

@@ -17,12 +17,22 @@ from testbed.traces.capture import Call
 from testbed.traces.names import collective_kind, dtype_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from scheduler.model.workload import Group
     from testbed.traces.kineto import Args, Event
 
-__all__ = ["call_from_annotation", "call_from_metadata", "call_from_operator", "numbers", "refine"]
+__all__ = [
+    "ROWS",
+    "attach_waits",
+    "call_from_annotation",
+    "call_from_metadata",
+    "call_from_operator",
+    "numbers",
+    "refine",
+]
+
+ROWS: Final = frozenset({"record_param_comms", "record_comms"})
 
 _PEER: Final = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)")
 _OUT_IN: Final = {
@@ -237,3 +247,21 @@ def refine(call: Call, operator: Call | None) -> Call:
         waited=operator.waited,
         local=True,
     )
+
+
+def attach_waits(calls: Iterable[Call], rows: Iterable[Event]) -> None:
+    """Tell each call when the host waited for it: rows named "wait" with its group and sequence."""
+    by_seq: dict[int, list[Call]] = {}
+    for call in calls:
+        if call.seq is not None:
+            by_seq.setdefault(call.seq, []).append(call)
+    for row in sorted(rows, key=lambda row: row.start_ns):
+        seq = _whole(row.args.seq)
+        if row.args.collective != "wait" or seq is None:
+            continue
+        for call in by_seq.get(seq, ()):
+            issued = call.issued_ns or 0
+            same = not row.args.group_name or call.group == str(row.args.group_name)
+            if same and call.awaited_ns is None and issued <= row.end_ns:
+                call.awaited_ns, call.resumed_ns = row.start_ns, row.end_ns
+                break

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from testbed.traces.capture import Busy, Call
 from testbed.traces.kineto_calls import (
+    ROWS,
+    attach_waits,
     call_from_annotation,
     call_from_metadata,
     call_from_operator,
     refine,
 )
-from testbed.traces.kineto_gpu import Enclosing, updates
+from testbed.traces.kineto_gpu import updates
 
 if TYPE_CHECKING:
     from testbed.traces.capture import Recording
@@ -26,48 +28,50 @@ __all__ = ["read_cpu"]
 
 _TRANSPORT: Final = re.compile(r"(?:gloo|nccl|rccl|hccl|xccl|ucc|mpi):")
 _WAITING: Final = re.compile(r"wait_tensor$|monitored_barrier|::wait$|^record_param_comms$")
-_PAIRWISE: Final = ("send", "recv")
 
 
 def read_cpu(events: Events, recording: Recording) -> None:
     """Fill `recording` from a trace without GPU kernels."""
+    rows = [e for e in events.host if e.name in ROWS and e.args.collective is not None]
+    described = [
+        (row, call)
+        for row in rows
+        if (call := call_from_metadata(row.args, recording.groups, recording.world)) is not None
+    ]
+    exact = bool(described)  # rows say all: operators inside them say it again
+    if not exact:
+        operators = [e for e in events.host if e.name.startswith("c10d::")]
+        described = [(e, call) for e in operators if (call := call_from_operator(e)) is not None]
+    pending = sorted(described, key=lambda pair: (_record(pair[0]) or 0, pair[0].start_ns))
     transports = [e for e in events.host if _TRANSPORT.match(e.name)]
-    operators = [e for e in events.host if e.name.startswith("c10d::")]
-    parameters = Enclosing(e for e in events.host if e.name == "record_param_comms")
-    around = Enclosing(operators)
-    order = sorted(transports, key=lambda e: (_record(e) or 0, e.start_ns))
-    pending = _described(operators)
     lanes: dict[Any, int] = {}
-    for transport in order:
+    for transport in sorted(transports, key=lambda e: (_record(e) or 0, e.start_ns)):
         call = call_from_annotation(transport)
         if call is None:
             recording.losses.add("annotations of unknown operation", transport.name[:60])
             continue
-        operator, told = _issuer(transport, call, pending)
-        call = refine(call, told)
-        detail = parameters.at(transport.thread, transport.start_ns)
-        if detail is not None:
-            exact = call_from_metadata(detail.args, recording.groups, recording.world)
-            if exact is not None:
-                exact.waited = call.waited
-                call = exact
-        call.lane = lanes.setdefault(transport.thread, len(lanes))
-        call.start_ns, call.end_ns = transport.start_ns, transport.end_ns
-        call.issued_ns = asked_ns = transport.start_ns
-        if operator is not None:
-            call.issued_ns = min(operator.end_ns, transport.start_ns)
-            asked_ns = operator.start_ns
-        by_gloo = transport.name.startswith("gloo:")
-        if not by_gloo and around.at(transport.thread, transport.start_ns) is not None:
-            call.end_ns = None  # only the host's part is recorded: the transport ran elsewhere
-        else:
+        issuer, told = _issuer(transport, call, pending)
+        if exact and told is None:
+            recording.losses.add("transfers nobody asked for", transport.name)
+            continue
+        call = told if exact and told is not None else refine(call, told)
+        if transport.name.startswith("gloo:"):
+            call.start_ns, call.end_ns = transport.start_ns, transport.end_ns
             recording.transport.append((transport.start_ns, transport.end_ns))
-        call.step = events.step_at(asked_ns)
+        call.lane = lanes.setdefault(transport.thread, len(lanes))
+        call.issued_ns = transport.start_ns
+        if issuer is not None:
+            call.issued_ns = min(issuer.end_ns, transport.start_ns)
+        call.step = events.step_at(call.issued_ns if issuer is None else issuer.start_ns)
         recording.calls.append(call)
-    for operator, told in pending:
-        if told.kind not in _PAIRWISE:
-            recording.losses.add("operators whose transport is not recorded", operator.name)
+    for issuer, call in pending:
+        if exact:
+            call.issued_ns, call.step = issuer.end_ns, events.step_at(issuer.start_ns)
+            recording.calls.append(call)
+        else:
+            recording.losses.add("operators whose transfer is not recorded", issuer.name)
     recording.calls.sort(key=lambda call: (call.issued_ns or 0, call.start_ns or 0))
+    attach_waits(recording.calls, rows)
     recording.busy = _busy(events)
     recording.updates_ns = updates(events)
 
@@ -76,12 +80,6 @@ def _record(event: Event) -> int | None:
     """Return the event's record id; None where the file has none (0)."""
     value = event.args.function_id
     return value if isinstance(value, int) and value > 0 else None
-
-
-def _described(operators: list[Event]) -> list[tuple[Event, Call]]:
-    ordered = sorted(operators, key=lambda e: (_record(e) or 0, e.start_ns))
-    told = ((operator, call_from_operator(operator)) for operator in ordered)
-    return [(operator, call) for operator, call in told if call is not None]
 
 
 def _issuer(
@@ -111,7 +109,10 @@ def _busy(events: Events) -> Busy:
     operators = [
         e
         for e in events.host
-        if e.cat != "user_annotation" and e.thread not in workers and not _WAITING.search(e.name)
+        if e.cat != "user_annotation"
+        and e.thread not in workers
+        and not _WAITING.search(e.name)
+        and e.args.collective != "wait"
     ]
     operators.sort(key=lambda e: (str(e.thread), e.start_ns, -e.end_ns))
     rows: list[tuple[int, int, int, int, int]] = []

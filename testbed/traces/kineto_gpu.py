@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from testbed.traces.capture import BEFORE, Busy, Call
 from testbed.traces.kineto_calls import (
+    ROWS,
+    attach_waits,
     call_from_annotation,
     call_from_metadata,
     call_from_operator,
@@ -64,7 +66,8 @@ class _Host:
             if event.args.correlation is not None
         }
         self.annotations = Enclosing(e for e in events.host if _ANNOTATION.match(e.name))
-        self.parameters = Enclosing(e for e in events.host if e.name == "record_param_comms")
+        self.rows = [e for e in events.host if e.name in ROWS]
+        self.parameters = Enclosing(self.rows)
         self.operators = Enclosing(e for e in events.host if e.name.startswith("c10d::"))
         self.annotated = [
             event
@@ -131,6 +134,7 @@ def read_gpu(events: Events, recording: Recording) -> None:
         call.lane = lanes.setdefault(stream, len(lanes))
         recording.calls.append(call)
     recording.calls.sort(key=lambda call: (call.issued_ns or 0, call.start_ns or 0))
+    attach_waits(recording.calls, host.rows)
     recording.busy = Busy.of(busy)
     recording.syncs = sorted(
         (event.start_ns, event.end_ns) for event in events.runtime if _BLOCKING.search(event.name)

@@ -47,19 +47,26 @@ IMPORTERS: Final[Mapping[str, Importer]] = {
 
 
 def load_recordings(paths: Iterable[Path | str], *, importer: str | None = None) -> list[Recording]:
-    """Read every trace in `paths` without joining them; files of no known format are refused.
+    """Read every trace in `paths` without joining them.
 
-    Raises `UsageError` for an unknown importer and `InputError` for files that cannot be read.
+    Files of no known format are refused where they were named, and left aside where they lie in a
+    directory or archive among traces. Raises `UsageError` for an unknown importer and `InputError`
+    for files that cannot be read.
     """
-    return [
-        recording
-        for blob in open_sources(paths)
-        for recording in _read(blob.path, blob.load(), importer)
-    ]
+    paths = list(paths)
+    found = [_read(blob, blob.load(), importer) for blob in open_sources(paths)]
+    return _or_refuse([recording for recordings in found for recording in recordings], paths)
 
 
-def _read(path: str, data: bytes, importer: str | None) -> list[Recording]:
-    head, blob = data[:_HEAD], Blob(path, lambda: data)
+def _or_refuse(recordings: list[Recording], paths: list[Path | str]) -> list[Recording]:
+    if not recordings:
+        why = f"no file in it is one of {', '.join(IMPORTERS)}"
+        raise InputError("there is no trace to load", _name(paths), why, "give trace files")
+    return recordings
+
+
+def _read(blob: Blob, data: bytes, importer: str | None) -> list[Recording]:
+    head, blob = data[:_HEAD], replace(blob, load=lambda: data)
     if importer is not None:
         if importer not in IMPORTERS:
             why = f"there are {', '.join(IMPORTERS)}"
@@ -68,6 +75,8 @@ def _read(path: str, data: bytes, importer: str | None) -> list[Recording]:
     for candidate in IMPORTERS.values():
         if candidate.sniff(head):
             return candidate.read(blob)
+    if not blob.named:
+        return []
     raise InputError(
         "this is no trace fluxbed knows",
         blob.path,
@@ -101,18 +110,14 @@ def load_workload(
         strict=strict,
         compute_scale=1.0 if compute_scale is None else compute_scale,
     )
-    blobs = open_sources(given)
-    if not blobs:
-        what = "there is nothing to load"
-        raise InputError(what, _name(given), "no file is in it", "give trace files")
     recordings: list[Recording] = []
-    for blob in blobs:
+    for blob in open_sources(given):
         data = blob.load()
         if importer is None and FORMAT.encode() in data[:_HEADER]:
             workload = decode_workload(data.splitlines(keepends=True), blob.path)
             return _adapt(workload, blob.path, options, compute_scale)
-        recordings += _read(blob.path, data, importer)
-    chosen = one_per_rank(recordings, options)
+        recordings += _read(blob, data, importer)
+    chosen = one_per_rank(_or_refuse(recordings, given), options)
     some = next(iter(chosen.values()))
     source = Source(path=_name(given), sha256=digest(given), format=some.format, schema=some.schema)
     workload = assemble(chosen, world_of(chosen.values()), source, options)
@@ -127,7 +132,7 @@ def load_workload(
     return workload
 
 
-def _name(paths: list[str | Path]) -> str:
+def _name(paths: list[Path | str]) -> str:
     """Name what was given, in errors and in the header."""
     return ", ".join(str(path) for path in paths)
 

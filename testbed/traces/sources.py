@@ -9,7 +9,7 @@ import hashlib
 import sys
 import tarfile
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -31,10 +31,14 @@ _JUNK: Final = ("._", ".DS_Store")
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """One file's content, wherever it was found: `path` says where, `!` enters an archive."""
+    """One file's content, wherever it was found: `path` says where, `!` enters an archive.
+
+    `named` is False for what was found in a directory or archive, beside which anything may lie.
+    """
 
     path: str
     load: Callable[[], bytes]
+    named: bool = True
 
     @property
     def name(self) -> str:
@@ -61,7 +65,7 @@ def _open(path: Path | str) -> Iterator[Blob]:
             if inside.is_file() and not any(
                 part.startswith(".") for part in inside.relative_to(place).parts
             ):
-                yield from _open(inside)
+                yield from (replace(blob, named=False) for blob in _open(inside))
         return
     yield from _enter(str(place), _read_head(place), lambda: _read(place))
 
@@ -127,7 +131,8 @@ def _untar(path: str, data: bytes) -> Iterator[Blob]:
 
 
 def _inside(path: str, content: bytes) -> Iterator[Blob]:
-    yield from _enter(path, content[:_HEAD], lambda: content)
+    for blob in _enter(path, content[:_HEAD], lambda: content):
+        yield replace(blob, named=False)
 
 
 def _unzip(path: str, data: bytes) -> Iterator[Blob]:
