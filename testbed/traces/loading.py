@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scheduler.model.workload import Operation, Workload
     from testbed.traces.capture import Recording
 
-__all__ = ["IMPORTERS", "Importer", "load_recordings", "load_workload"]
+__all__ = ["IMPORTERS", "Importer", "build", "load_recordings", "load_workload", "read_any"]
 
 _HEAD: Final = 2**16
 _HEADER: Final = 200
@@ -46,16 +46,54 @@ IMPORTERS: Final[Mapping[str, Importer]] = {
 }
 
 
-def load_recordings(paths: Iterable[Path | str], *, importer: str | None = None) -> list[Recording]:
-    """Read every trace in `paths` without joining them.
+def read_any(
+    paths: Iterable[Path | str] | Path | str, *, importer: str | None = None
+) -> list[Recording] | Workload:
+    """Read every trace in `paths` without joining them, or the one workload file there is.
 
     Files of no known format are refused where they were named, and left aside where they lie in a
     directory or archive among traces. Raises `UsageError` for an unknown importer and `InputError`
     for files that cannot be read.
     """
-    paths = list(paths)
-    found = [_read(blob, blob.load(), importer) for blob in open_sources(paths)]
-    return _or_refuse([recording for recordings in found for recording in recordings], paths)
+    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    recordings: list[Recording] = []
+    for blob in open_sources(given):
+        data = blob.load()
+        if importer is None and FORMAT.encode() in data[:_HEADER]:
+            return decode_workload(data.splitlines(keepends=True), blob.path)
+        recordings += _read(blob, data, importer)
+    return _or_refuse(recordings, given)
+
+
+def build(recordings: list[Recording], given: list[Path | str], options: Options) -> Workload:
+    """Join and assemble what `read_any` read from `given`; errors as `load_workload`.
+
+    Recordings are completed in place: use them no more.
+    """
+    chosen = one_per_rank(recordings, options)
+    some = next(iter(chosen.values()))
+    source = Source(path=_name(given), sha256=digest(given), format=some.format, schema=some.schema)
+    workload = assemble(chosen, world_of(chosen.values()), source, options)
+    if options.strict and workload.losses:
+        loss = workload.losses[0]
+        raise InputError(
+            f"something was lost or inferred: {loss.what} ({loss.count})",
+            _name(given),
+            "--strict allows nothing of the kind",
+            "record it, or load without --strict",
+        )
+    return workload
+
+
+def load_recordings(
+    paths: Iterable[Path | str] | Path | str, *, importer: str | None = None
+) -> list[Recording]:
+    """Read traces as `read_any` does; `InputError` for a workload file."""
+    found = read_any(paths, importer=importer)
+    if isinstance(found, list):
+        return found
+    why = "its ranks are joined already"
+    raise InputError("it is a workload", found.source.path, why, "load it as one")
 
 
 def _or_refuse(recordings: list[Recording], paths: list[Path | str]) -> list[Recording]:
@@ -110,26 +148,10 @@ def load_workload(
         strict=strict,
         compute_scale=1.0 if compute_scale is None else compute_scale,
     )
-    recordings: list[Recording] = []
-    for blob in open_sources(given):
-        data = blob.load()
-        if importer is None and FORMAT.encode() in data[:_HEADER]:
-            workload = decode_workload(data.splitlines(keepends=True), blob.path)
-            return _adapt(workload, blob.path, options, compute_scale)
-        recordings += _read(blob, data, importer)
-    chosen = one_per_rank(_or_refuse(recordings, given), options)
-    some = next(iter(chosen.values()))
-    source = Source(path=_name(given), sha256=digest(given), format=some.format, schema=some.schema)
-    workload = assemble(chosen, world_of(chosen.values()), source, options)
-    if strict and workload.losses:
-        loss = workload.losses[0]
-        raise InputError(
-            f"something was lost or inferred: {loss.what} ({loss.count})",
-            _name(given),
-            "--strict allows nothing of the kind",
-            "record it, or load without --strict",
-        )
-    return workload
+    found = read_any(given, importer=importer)
+    if not isinstance(found, list):
+        return _adapt(found, _name(given), options, compute_scale)
+    return build(found, given, options)
 
 
 def _name(paths: list[Path | str]) -> str:

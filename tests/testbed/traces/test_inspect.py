@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from testbed.files.workload import write_workload
+from testbed.traces import load_workload
+from testbed.traces.inspect import RankTimes, inspect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = {
+    "nccl_data": "kineto/resnet50-ddp-rank0of2.json.gz",
+    "df_index_resolver": "kineto/ddp-rank1of2-no-sizes.json.gz",
+    "negative_queue": "kineto/torchrec-rank0of16.json.gz",
+    "sampled_rank0_of128": "kineto/torchrec-rank0of128-sampled.json.gz",
+    "trace_diff_control": "kineto/torchrec-rank3of8.json.gz",
+}
+
+
+@pytest.fixture(scope="module")
+def expected(shared: Path) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads((shared / "expected.json").read_text())
+    return answer
+
+
+def agrees(times: RankTimes, right: dict[str, Any]) -> None:
+    assert times.rank == right["rank"]
+    assert times.kernels == right["n_kernels"]
+    assert times.communication_kernels == right["n_comm_kernels"]
+    for ours, theirs in (
+        (times.span_ns, right["span_us"]),
+        (times.busy_ns, right["busy_us"]),
+        (times.compute_ns, right["compute_us"]),
+        (times.communication_ns, right["comm_us"]),
+        (times.overlap_ns, right["overlap_us"]),
+    ):
+        assert ours == pytest.approx(theirs * 1000, abs=100)  # expected.json adds floats
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_times_of_single_ranks(shared: Path, expected: dict[str, Any], name: str) -> None:
+    found = inspect(shared / FILES[name])
+    right = expected[name]
+    (times,) = found.times
+    agrees(times, right)
+    assert (found.world, found.ranks) == (right["world"], (right["rank"],))
+    assert [f"ProfilerStep#{number}" for number in found.iterations] == [
+        step for step, _ in right["steps"]
+    ]
+    for step, kinds in right["per_step"].items():
+        if step == "nolaunch":
+            continue
+        number = int(step.removeprefix("ProfilerStep#"))
+        counts = {c.kind: c for c in found.operations if c.iteration == number}
+        assert set(counts) == set(kinds)
+        for kind, figures in kinds.items():
+            assert counts[kind].calls == figures["n"]
+            assert (counts[kind].in_bytes or 0) == figures["in_bytes"]
+            assert (counts[kind].out_bytes or 0) == figures["out_bytes"]
+
+
+def test_times_of_all_dlrm_ranks(shared: Path, expected: dict[str, Any]) -> None:
+    found = inspect(shared / "kineto/dlrm8.kineto.tar.gz")
+    for rank, times in enumerate(found.times):
+        agrees(times, expected[f"dlrm8_rank{rank}"])
+    assert found.missing == ()
+    assert found.groups["world"].origin == "default"
+    assert found.dependency_depth is not None
+    assert found.dependency_depth[10] > 8
+
+
+def test_missing_is_said(shared: Path) -> None:
+    found = inspect(shared / FILES["df_index_resolver"])
+    assert found.dependency_depth is None
+    assert any("only rank 1 of 2 is recorded" in text for text in found.missing)
+    assert any("groups are unknown" in text for text in found.missing)
+    assert found.missing[-1].startswith("2020 calls have no size")
+
+
+def test_a_workload_is_inspected_alike(shared: Path, tmp_path: Path) -> None:
+    trace = shared / "kineto/dlrm8.kineto.tar.gz"
+    path = tmp_path / "dlrm.workload.jsonl.gz"
+    write_workload(load_workload(trace), path)
+    ours, theirs = inspect(path), inspect(trace)
+    assert ours.format == "fluxbed-workload"
+    assert ours.operations == theirs.operations
+    assert ours.dependency_depth == theirs.dependency_depth
+    for workload, capture in zip(ours.times, theirs.times, strict=True):
+        assert workload.communication_ns == capture.communication_ns
