@@ -220,7 +220,8 @@ def _members(op: Collective, workload: Workload) -> tuple[int, ...]:
     if len(members) != len(set(members)) or len(op.ranks) > len(members):
         why = f"its group has the members {', '.join(map(str, members))}"
         raise InputError(f"{len(op.ranks)} ranks take part", where, why, "correct the group")
-    if op.kind in ("broadcast", "reduce", "gather", "scatter") and op.root not in members:
+    rooted = op.kind in ("broadcast", "reduce", "gather", "scatter") or op.root is not None
+    if rooted and op.root not in members:
         why = f"its members are {', '.join(map(str, members))}"
         raise InputError(f"its root is {op.root}", where, why, "make one of them the root")
     return members
