@@ -53,7 +53,15 @@ if TYPE_CHECKING:
     from scheduler.model.workload import Workload
     from topologies import Fabric
 
-__all__ = ["Run", "RunDirectory", "directory_name", "find_runs", "read_run", "record_file"]
+__all__ = [
+    "Run",
+    "RunDirectory",
+    "directory_name",
+    "find_runs",
+    "read_run",
+    "record_file",
+    "sha256_of",
+]
 
 MANIFEST: Final = "manifest.json"
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -202,7 +210,7 @@ class RunDirectory:
             status=status,
             error=None if error is None else ErrorRecord.of(error),
             ended_utc=f"{ended:%Y-%m-%dT%H:%M:%SZ}",
-            files={path.name: _sha256(path) for path in _files(self.path)},
+            files={path.name: sha256_of(path) for path in _files(self.path)},
         )
 
     def __enter__(self) -> Self:
@@ -261,7 +269,8 @@ def _files(directory: Path) -> Iterator[Path]:
             yield path
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Hash a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -273,7 +282,7 @@ def record_file(directory: Path, name: str, data: bytes) -> None:
     try:
         beside.write_bytes(data)
         beside.replace(path)
-        manifest.files[name] = _sha256(path)
+        manifest.files[name] = sha256_of(path)
         beside.write_bytes(encode_manifest(manifest))
         beside.replace(directory / MANIFEST)
     except OSError as error:
@@ -324,7 +333,8 @@ class Run:
     def timeline(self) -> Timeline:
         """Rebuild the execution from the tables."""
         wanted = {name: self.table(name) for name in ("tasks", "transfers", "circuits")}
-        return timeline_of(wanted, self.manifest.iterations, self.manifest.measures)
+        manifest = self.manifest
+        return timeline_of(wanted, manifest.iterations, manifest.measures, origin=manifest.origin)
 
 
 def _read_manifest(directory: Path) -> Manifest:

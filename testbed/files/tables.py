@@ -6,7 +6,7 @@ as Python strings.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -167,7 +167,11 @@ def _nic(fabric: Fabric, accounts: Mapping[Injection, NicAccount]) -> Table:
 
 
 def timeline_of(
-    tables: Mapping[str, Table], iterations: int, measures: Mapping[str, int | float | None]
+    tables: Mapping[str, Table],
+    iterations: int,
+    measures: Mapping[str, int | float | None],
+    *,
+    origin: Literal["simulated", "emulated"],
 ) -> Timeline:
     """Rebuild the execution from its tables."""
     tasks, moved, circuits = tables["tasks"], tables["transfers"], tables["circuits"]
@@ -200,7 +204,7 @@ def timeline_of(
             planned_up_ns=circuits["planned_up_ns"],
             fault=(circuits["cause"] == "fault").astype(np.int64),
         ),
-        origin="simulated" if measured["frames_sent"] is None else "emulated",
+        origin=origin,
         measures=dict(measures),
     )
 

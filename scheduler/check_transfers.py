@@ -1,0 +1,258 @@
+"""Whether the transfers of a finished run carried every byte, in the light, at line rate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from scheduler.check import Violation, entry_of, examples
+from scheduler.check_circuits import stands_of
+from scheduler.model.nic import wire_ns
+from scheduler.model.program import OrderedProgram, TimedProgram
+from scheduler.model.taskgraph import MESSAGE
+from scheduler.model.timeline import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scheduler.model.program import Program
+    from scheduler.model.taskgraph import Int64s, TaskGraph
+    from scheduler.model.timeline import Timeline
+    from topologies.fabric import Fabric
+
+__all__ = ["check_transfers"]
+
+_FOREVER: Final = 2**62
+
+
+def check_transfers(
+    graph: TaskGraph,
+    fabric: Fabric,
+    program: Program,
+    timeline: Timeline,
+    *,
+    tolerance_ns: int,
+    quantum_bytes: int,
+) -> list[Violation]:
+    """Return how the transfers break the model; times may be off by `tolerance_ns`.
+
+    Every message's bytes leave its source, reach its destination and pass through every relay; a
+    transfer joins the nodes of its circuit, stays inside the time that is up, takes line rate and
+    shares no output; ordered programs keep their order and circuits, timed ones serve first in,
+    first out.
+    """
+    violations = [
+        *examples("every byte once", _unbalanced(graph, timeline)),
+        *examples("a message lasts as its transfers", _wrong_spans(graph, timeline, tolerance_ns)),
+        *examples("a transfer takes its circuit", _astray(graph, fabric, timeline)),
+    ]
+    if violations:
+        return violations
+    return [
+        *examples(
+            "a transfer takes line rate",
+            _wrong_rates(fabric, program, timeline, tolerance_ns, quantum_bytes),
+        ),
+        *examples("bytes move in the light", _in_the_dark(fabric, timeline, tolerance_ns)),
+        *examples("an output sends one thing", _shared(fabric, timeline, tolerance_ns)),
+        *examples("messages follow the program", _disordered(graph, fabric, program, timeline)),
+    ]
+
+
+def _unbalanced(graph: TaskGraph, timeline: Timeline) -> Iterator[tuple[str, str]]:
+    moved, total = timeline.transfers, timeline.iterations * graph.tasks
+    base = moved.task % graph.tasks
+    source, target = moved.from_node == graph.src[base], moved.to_node == graph.dst[base]
+    for row in np.flatnonzero((moved.hop == 0) & ~source).tolist():
+        yield f"transfer {row}", f"it leaves node {moved.from_node[row]}, not its source"
+    for row in np.flatnonzero((moved.hop == 1) & ~target).tolist():
+        yield f"transfer {row}", f"it ends at node {moved.to_node[row]}, not its destination"
+    wanted = np.tile(np.where(graph.kind == MESSAGE, graph.size_bytes, 0), timeline.iterations)
+    for name, chosen in (("left", moved.hop == 0), ("arrived", target)):
+        found = np.zeros(total, np.int64)
+        np.add.at(found, moved.task[chosen], moved.size_bytes[chosen])
+        for task in np.flatnonzero(found != wanted).tolist():
+            yield f"task {task}", f"{found[task]} of its {wanted[task]} bytes {name}"
+    nodes = graph.nodes
+    relayed, forwarded = (moved.hop == 0) & ~target, moved.hop == 1
+    keys = np.concatenate(
+        [
+            moved.task[relayed] * nodes + moved.to_node[relayed],
+            moved.task[forwarded] * nodes + moved.from_node[forwarded],
+        ]
+    )
+    signed = np.concatenate([moved.size_bytes[relayed], -moved.size_bytes[forwarded]])
+    found_keys, inverse = np.unique(keys, return_inverse=True)
+    kept = np.zeros(len(found_keys), np.int64)
+    np.add.at(kept, inverse, signed)
+    for key, rest in zip(found_keys[kept != 0].tolist(), kept[kept != 0].tolist(), strict=True):
+        yield f"task {key // nodes}", f"relay {key % nodes} keeps {rest} bytes"
+
+
+def _wrong_spans(
+    graph: TaskGraph, timeline: Timeline, tolerance_ns: int
+) -> Iterator[tuple[str, str]]:
+    moved, total = timeline.transfers, timeline.iterations * graph.tasks
+    first, last = np.full(total, _FOREVER, np.int64), np.full(total, NONE, np.int64)
+    np.minimum.at(first, moved.task, moved.start_ns)
+    np.maximum.at(last, moved.task, moved.end_ns)
+    message = np.tile(graph.kind == MESSAGE, timeline.iterations)
+    for name, found, wanted in (
+        ("starts", timeline.start_ns, first),
+        ("ends", timeline.end_ns, last),
+    ):
+        for task in np.flatnonzero(message & (np.abs(found - wanted) > tolerance_ns)).tolist():
+            yield f"task {task}", f"it {name} at {found[task]} ns, its transfers {wanted[task]} ns"
+    for row in np.flatnonzero(np.diff(moved.start_ns) < 0).tolist():
+        yield f"transfer {row + 1}", "it is listed after one that started later"
+
+
+def _outputs(fabric: Fabric, timeline: Timeline) -> Int64s:
+    """The sending port of each transfer, numbered over all planes; on packet switches its node's.
+
+    NONE where the circuit does not join the transfer's nodes.
+    """
+    moved, circuits = timeline.transfers, timeline.circuits
+    base = np.cumsum([0, *(plane.ports for plane in fabric.planes)])
+    owner = np.concatenate([np.asarray(plane.node_of, np.int64) for plane in fabric.planes])
+    duplex = np.asarray([plane.duplex for plane in fabric.planes])[moved.plane]
+    optical = moved.circuit != NONE
+    row = np.where(optical, moved.circuit, 0)
+    out: Int64s = np.full(len(row), NONE, np.int64)
+    if len(circuits.plane):
+        src = np.minimum(base[moved.plane] + circuits.src_port[row], len(owner) - 1)
+        dst = np.minimum(base[moved.plane] + circuits.dst_port[row], len(owner) - 1)
+        same = optical & (circuits.plane[row] == moved.plane)
+        there = same & (owner[src] == moved.from_node) & (owner[dst] == moved.to_node)
+        back = same & duplex & (owner[dst] == moved.from_node) & (owner[src] == moved.to_node)
+        out = np.where(there, src, np.where(back, dst, NONE))
+    for number, plane in enumerate(fabric.planes):
+        if plane.kind == "eps":
+            mine = (moved.plane == number) & ~optical
+            first = np.asarray(
+                [(*fabric.ports_of(number, n), NONE)[0] for n in range(fabric.nodes)]
+            )
+            out[mine] = base[number] + first[moved.from_node[mine]]
+    return out
+
+
+def _astray(graph: TaskGraph, fabric: Fabric, timeline: Timeline) -> Iterator[tuple[str, str]]:
+    moved = timeline.transfers
+    for row in np.flatnonzero(_outputs(fabric, timeline) == NONE).tolist():
+        what = f"it goes from node {moved.from_node[row]} to {moved.to_node[row]} on plane"
+        circuit = "no circuit" if moved.circuit[row] == NONE else f"circuit {moved.circuit[row]}"
+        yield f"transfer {row}", f"{what} {moved.plane[row]} by {circuit}"
+    del graph
+
+
+def _wrong_rates(
+    fabric: Fabric,
+    program: Program,
+    timeline: Timeline,
+    tolerance_ns: int,
+    quantum_bytes: int,
+) -> Iterator[tuple[str, str]]:
+    """A piece of a timed program may end up to a byte, or 1 ns per frame, later than at line rate.
+
+    Whole bytes leave at whole ns there; everything else takes exactly its time.
+    """
+    moved = timeline.transfers
+    least = wire_ns(fabric, moved.plane, moved.size_bytes)
+    most = least.copy()
+    if isinstance(program, TimedProgram):
+        most = wire_ns(fabric, moved.plane, moved.size_bytes + 1) + 1
+        if quantum_bytes:
+            most += -(-moved.size_bytes // quantum_bytes)
+    took = moved.end_ns - moved.start_ns - fabric.latency_ns
+    wrong = (took < least - tolerance_ns) | (took > most + tolerance_ns)
+    for row in np.flatnonzero(wrong).tolist():
+        yield f"transfer {row}", f"it takes {took[row]} ns, at line rate {least[row]} ns"
+
+
+def _in_the_dark(
+    fabric: Fabric, timeline: Timeline, tolerance_ns: int
+) -> Iterator[tuple[str, str]]:
+    moved, circuits = timeline.transfers, timeline.circuits
+    rows = np.flatnonzero(moved.circuit != NONE)
+    up, down = circuits.up_ns[moved.circuit[rows]], circuits.down_ns[moved.circuit[rows]]
+    last = moved.start_ns[rows] + wire_ns(fabric, moved.plane[rows], moved.size_bytes[rows])
+    early = moved.start_ns[rows] < up - tolerance_ns
+    late = (down != NONE) & (last > down + tolerance_ns)
+    for k in np.flatnonzero(early | late).tolist():
+        stands = f"{up[k]} to {_said(down[k])} ns"
+        what = f"it lasts from {moved.start_ns[rows[k]]} to {last[k]} ns, its circuit from"
+        yield f"transfer {rows[k]}", f"{what} {stands}"
+
+
+def _said(time_ns: int) -> str:
+    return "the end" if time_ns == NONE else str(time_ns)
+
+
+def _shared(fabric: Fabric, timeline: Timeline, tolerance_ns: int) -> Iterator[tuple[str, str]]:
+    moved, out = timeline.transfers, _outputs(fabric, timeline)
+    order = np.lexsort((moved.start_ns, out))
+    last = moved.start_ns + wire_ns(fabric, moved.plane, moved.size_bytes)
+    same = out[order[1:]] == out[order[:-1]]
+    early = moved.start_ns[order[1:]] < last[order[:-1]] - tolerance_ns
+    for k in np.flatnonzero(same & early).tolist():
+        yield f"transfer {order[k + 1]}", f"its port still sends transfer {order[k]}"
+
+
+def _disordered(
+    graph: TaskGraph, fabric: Fabric, program: Program, timeline: Timeline
+) -> Iterator[tuple[str, str]]:
+    if isinstance(program, OrderedProgram):
+        yield from _off_the_plan(graph, fabric, program, timeline)
+    elif isinstance(program, TimedProgram) and program.routing == "direct":
+        yield from _overtaken(graph, timeline)
+    if not isinstance(program, TimedProgram):
+        task, times = np.unique(timeline.transfers.task, return_counts=True)
+        for k in np.flatnonzero(times > 1).tolist():
+            yield f"task {task[k]}", f"it moves in {times[k]} pieces"
+
+
+def _off_the_plan(
+    graph: TaskGraph, fabric: Fabric, program: OrderedProgram, timeline: Timeline
+) -> Iterator[tuple[str, str]]:
+    """Each message goes by its entry's circuit, after those listed before it at its output."""
+    moved = timeline.transfers
+    stands, wrong = stands_of(program, fabric, timeline)
+    if wrong:
+        return  # said by the check of circuits
+    wanted = np.full((timeline.iterations, len(program.plane)), NONE, np.int64)
+    for stand in stands:
+        for iteration, entry in stand.entries:
+            wanted[iteration, entry] = stand.circuit
+    entry_at = np.full(graph.tasks, NONE, np.int64)
+    entry_at[program.message] = entry_of(program)
+    place = np.full(graph.tasks, NONE, np.int64)
+    place[program.message] = np.arange(len(program.message))
+    base, turn = moved.task % graph.tasks, moved.task // graph.tasks
+    circuit = wanted[turn, entry_at[base]]
+    plane = program.plane[entry_at[base]]
+    for row in np.flatnonzero((circuit != moved.circuit) | (plane != moved.plane)).tolist():
+        what = f"it goes by circuit {moved.circuit[row]} of plane {moved.plane[row]}"
+        yield f"transfer {row}", f"{what}, the plan says {circuit[row]} of plane {plane[row]}"
+    rank = moved.task - base + place[base]
+    out = _outputs(fabric, timeline)
+    order = np.lexsort((rank, out))
+    same = out[order[1:]] == out[order[:-1]]
+    early = moved.start_ns[order[1:]] < moved.start_ns[order[:-1]]
+    for k in np.flatnonzero(same & early).tolist():
+        yield (
+            f"transfer {order[k + 1]}",
+            f"it overtakes transfer {order[k]}, which the plan lists first",
+        )
+
+
+def _overtaken(graph: TaskGraph, timeline: Timeline) -> Iterator[tuple[str, str]]:
+    """Queues are first in, first out: by ready time, then id."""
+    message = np.flatnonzero(np.tile(graph.kind == MESSAGE, timeline.iterations))
+    base = message % graph.tasks
+    queue = graph.src[base] * graph.nodes + graph.dst[base]
+    order = np.lexsort((message, timeline.ready_ns[message], queue))
+    same = queue[order[1:]] == queue[order[:-1]]
+    start = timeline.start_ns[message]
+    for k in np.flatnonzero(same & (start[order[1:]] < start[order[:-1]])).tolist():
+        yield f"task {message[order[k + 1]]}", f"it overtakes task {message[order[k]]}"
