@@ -1,11 +1,11 @@
 """Flux's schedule generation: from priorities and planes to a program and its steady-state time.
 
-`construct` takes messages in order of priority once all they depend on is placed, puts each at
-the end of its ports' queues, and so fixes one iteration of an ordered program. `repeat` executes
-that program for further iterations, circuits carried over. Both keep the dispatcher's rules: a
-circuit is requested as soon as both its ports have done all before it; where it stands already
-nothing is requested; a message begins when it is ready, its circuit is up and its output is free.
-Both are O(tasks + arcs), `construct` times log(messages).
+The first iteration takes messages in order of priority once all they depend on is placed, puts
+each at the end of its ports' queues, and so fixes an ordered program. Further iterations execute
+that program, circuits carried over. Both keep the dispatcher's rules: a circuit is requested as
+soon as both its ports have done all before it; where it stands already nothing is requested; a
+message begins when it is ready, its circuit is up and its output is free. An iteration is
+O(tasks + arcs), the first with log(messages) for each message.
 """
 
 from __future__ import annotations
@@ -63,11 +63,14 @@ class Instance(NamedTuple):
 
 
 class Ports(NamedTuple):
-    """What every port is doing. Per port: the far end of its circuit as an output and as an input,
-    when each side may be asked to change, when the circuit is up, when the output is free, the last
-    message of each side and (all-stop) the configuration each side is used in. Per plane:
-    configuration, when it may be asked to change, when it is up.
-    """  # noqa: D205 (one sentence of the whole)
+    """What every port and plane is doing.
+
+    Per port, for its output and its input: the far end of the circuit, when it may be asked to
+    change, the last message, and (all-stop) the last configuration it was used in; for its output
+    also when the circuit is up, when the last message has left, and the number of the circuit's run
+    of messages. Per all-stop plane: the configuration, when all its messages are done, when it is
+    up, and the message done last.
+    """
 
     to: Int64s
     of: Int64s
@@ -79,15 +82,15 @@ class Ports(NamedTuple):
     last_in: Int64s
     used_out: Int64s
     used_in: Int64s
+    episode: Int64s
     configuration: Int64s
     plane_done: Int64s
     plane_up: Int64s
     plane_last: Int64s
-    episode: Int64s  # per output: the number of its circuit's run of messages; [-1]: how many
 
 
 class Schedule(NamedTuple):
-    """What `construct` decides and `repeat` follows; arrays per task, except `order`, `merges`."""
+    """The program the first iteration fixed, and the times of the last one; arrays per task."""
 
     order: Int64s
     plane: Int64s
@@ -104,9 +107,9 @@ class Schedule(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What `construct` is asked for, per task: where each message goes, and how early it is taken.
+    """What is asked for, per task: where each message goes, and how early it is taken.
 
-    `plane` and, within it, the ports (over all planes) may be `ANY`: then `construct` chooses.
+    `plane` and, within it, the ports (numbered over all planes) may be `ANY`.
     """
 
     plane: Int64s
@@ -115,19 +118,17 @@ class Wish(NamedTuple):
     key: Int64s
 
 
-class Heap(NamedTuple):
-    """A binary heap of (key, second, item), and the counts `construct` works with."""
+class Scratch(NamedTuple):
+    """Memory of `evaluate`: a heap of (key, second key, message), counts and a stack of tasks."""
 
-    key: Int64s
-    second: Int64s
-    item: Int64s
+    heap: Int64s
     missing: Int64s
     stack: Int64s
 
 
 def make_ports(ports: int, planes: int) -> Ports:
-    """Allocate for `ports` ports over `planes` planes; `reset_ports` fills in."""
-    sizes = [ports] * 10 + [planes] * 4 + [ports + 1]
+    """Allocate for `ports` ports over `planes` planes."""
+    sizes = [ports] * 11 + [planes] * 4
     return Ports._make(np.zeros(size, np.int64) for size in sizes)
 
 
@@ -137,14 +138,15 @@ def make_schedule(tasks: int, planes: int) -> Schedule:
     return Schedule._make(np.full(size, NOTHING, np.int64) for size in sizes)
 
 
-def make_heap(tasks: int) -> Heap:
+def make_scratch(tasks: int) -> Scratch:
     """Allocate for `tasks` tasks."""
-    return Heap._make(np.zeros(tasks + 1, np.int64) for _ in range(5))
+    shapes = ((tasks + 1, 3), (tasks,), (tasks,))
+    return Scratch._make(np.zeros(shape, np.int64) for shape in shapes)
 
 
 @kernel
 def write_down(schedule: Schedule, target: Wish) -> None:
-    """Make `target` the wish that `construct` answers with `schedule`."""
+    """Make `target` the wish that is answered with `schedule`."""
     target.plane[:] = schedule.plane
     target.out_port[:] = schedule.out_port
     target.in_port[:] = schedule.in_port
@@ -152,7 +154,7 @@ def write_down(schedule: Schedule, target: Wish) -> None:
 
 
 def written_down(schedule: Schedule) -> Wish:
-    """Return the wish that `construct` answers with `schedule`."""
+    """Return the wish that is answered with `schedule`."""
     wish = Wish._make(np.empty(len(schedule.order), np.int64) for _ in range(4))
     write_down(schedule, wish)
     return wish
@@ -161,316 +163,58 @@ def written_down(schedule: Schedule) -> Wish:
 @kernel
 def reset_ports(ports: Ports) -> None:
     """Forget everything: no port has been used."""
-    for column in (
-        ports.to,
-        ports.of,
-        ports.last_out,
-        ports.last_in,
-        ports.used_out,
-        ports.used_in,
-    ):
-        column[:] = NOTHING
-    for column in (ports.done_out, ports.done_in, ports.up, ports.free):
-        column[:] = 0
+    for used in (ports.to, ports.of, ports.last_out, ports.last_in, ports.used_out, ports.used_in):
+        used[:] = NOTHING
+    for when in (ports.done_out, ports.done_in, ports.up, ports.free):
+        when[:] = 0
+    ports.episode[:] = NOTHING
     ports.configuration[:] = 0
     ports.plane_done[:] = 0
     ports.plane_up[:] = 0
     ports.plane_last[:] = NOTHING
-    ports.episode[:] = NOTHING
-    ports.episode[-1] = 0
 
 
 @kernel
-def before(heap: Heap, at: int, key: int, second: int, item: int) -> bool:
-    """Say whether the heap's element `at` comes no later than (key, second, item)."""
-    return (heap.key[at], heap.second[at], heap.item[at]) <= (key, second, item)
-
-
-@kernel
-def put(heap: Heap, at: int, key: int, second: int, item: int) -> None:
-    """Write an element."""
-    heap.key[at] = key
-    heap.second[at] = second
-    heap.item[at] = item
-
-
-@kernel
-def push(heap: Heap, size: int, key: int, second: int, item: int) -> int:
-    """Add an item and return the new size."""
+def push(heap: Int64s, size: int, key: int, second: int, item: int) -> int:
+    """Add (key, second, item) and return the new size."""
     at = size
     while at > 0:
         up = (at - 1) >> 1
-        if before(heap, up, key, second, item):
+        if (heap[up, 0], heap[up, 1], heap[up, 2]) <= (key, second, item):
             break
-        put(heap, at, heap.key[up], heap.second[up], heap.item[up])
+        heap[at] = heap[up]
         at = up
-    put(heap, at, key, second, item)
+    heap[at, 0] = key
+    heap[at, 1] = second
+    heap[at, 2] = item
     return size + 1
 
 
 @kernel
-def pop(heap: Heap, size: int) -> int:
-    """Take the least item off position 0 (read it first) and return the new size."""
+def pop(heap: Int64s, size: int) -> int:
+    """Take the least item off row 0 (read it first) and return the new size."""
     size -= 1
-    key, second, item = heap.key[size], heap.second[size], heap.item[size]
+    key, second, item = heap[size, 0], heap[size, 1], heap[size, 2]
     at = 0
     while True:
         child = 2 * at + 1
         if child >= size:
             break
         right = child + 1
-        if right < size and before(
-            heap, right, heap.key[child], heap.second[child], heap.item[child]
+        if right < size and (heap[right, 0], heap[right, 1], heap[right, 2]) < (
+            heap[child, 0],
+            heap[child, 1],
+            heap[child, 2],
         ):
             child = right
-        if not before(heap, child, key, second, item):
+        if (key, second, item) <= (heap[child, 0], heap[child, 1], heap[child, 2]):
             break
-        put(heap, at, heap.key[child], heap.second[child], heap.item[child])
+        heap[at] = heap[child]
         at = child
-    put(heap, at, key, second, item)
+    heap[at, 0] = key
+    heap[at, 1] = second
+    heap[at, 2] = item
     return size
-
-
-@kernel
-def joined_configuration(instance: Instance, ports: Ports, plane: int, a: int, b: int) -> int:
-    """Return the first configuration of an all-stop plane that can hold the circuit a -> b."""
-    if instance.mode[plane] & ALL_STOP == 0:
-        return 0
-    now = int(ports.configuration[plane])
-    if ports.used_out[a] == now and ports.used_in[b] == now and ports.to[a] == b:
-        return now
-    if ports.used_out[a] != now and ports.used_in[b] != now:
-        return now
-    return now + 1
-
-
-@kernel
-def light_ns(
-    instance: Instance, ports: Ports, plane: int, a: int, b: int, configuration: int
-) -> int:
-    """Return when a circuit a -> b would be up; 0 where it can have stood from the beginning."""
-    mode = instance.mode[plane]
-    if mode & PACKET:
-        return int(ports.done_in[b] - instance.known_ns)  # its input takes one at a time
-    if mode & ALL_STOP:
-        if configuration == ports.configuration[plane]:
-            return int(ports.plane_up[plane])
-        return int(ports.plane_done[plane] + instance.delay_ns[plane])
-    if ports.to[a] == b and ports.of[b] == a:
-        return int(ports.up[a])
-    if ports.to[a] == NOTHING and ports.of[b] == NOTHING:
-        return 0
-    return int(max(ports.done_out[a], ports.done_in[b]) + instance.delay_ns[plane])
-
-
-@kernel
-def occupy(
-    instance: Instance,
-    ports: Ports,
-    message: int,
-    plane: int,
-    a: int,
-    b: int,
-    configuration: int,
-    up: int,
-    start: int,
-) -> None:
-    """Send `message` from `start`: its circuit is made where it does not stand."""
-    mode = instance.mode[plane]
-    last_bit = start + instance.wire_ns[plane, message]
-    done = last_bit + instance.known_ns
-    ports.free[a] = last_bit
-    stands = ports.to[a] == b and ports.of[b] == a
-    if mode & ALL_STOP:
-        if configuration != ports.configuration[plane]:
-            ports.configuration[plane] = configuration
-            ports.plane_up[plane] = up
-        stands = stands and ports.used_out[a] == configuration and ports.used_in[b] == configuration
-        if done > ports.plane_done[plane]:
-            ports.plane_done[plane] = done
-            ports.plane_last[plane] = message
-    if not stands:
-        ports.to[a] = b
-        ports.of[b] = a
-        ports.up[a] = up
-        ports.used_out[a] = configuration
-        ports.used_in[b] = configuration
-        ports.done_out[a] = done
-        ports.done_in[b] = done
-        ports.episode[a] = ports.episode[-1]
-        if mode & DUPLEX:
-            ports.to[b] = a
-            ports.of[a] = b
-            ports.up[b] = up
-            ports.used_out[b] = configuration
-            ports.used_in[a] = configuration
-            ports.episode[b] = ports.episode[-1]
-        ports.episode[-1] += 1
-    ports.done_out[a] = max(ports.done_out[a], done)
-    ports.done_in[b] = max(ports.done_in[b], done)
-    ports.last_out[a] = message
-    ports.last_in[b] = message
-    if mode & DUPLEX:
-        ports.done_out[b] = ports.done_out[a] = max(ports.done_out[a], ports.done_out[b])
-        ports.done_in[a] = ports.done_in[b] = ports.done_out[a]
-        ports.last_out[b] = message
-        ports.last_in[a] = message
-
-
-@kernel
-def blame(
-    instance: Instance,
-    ports: Ports,
-    schedule: Schedule,
-    message: int,
-    plane: int,
-    a: int,
-    b: int,
-    ready: int,
-    up: int,
-) -> None:
-    """Note what made `message` wait beyond `ready`, before `occupy` overwrites it."""
-    free = ports.free[a]
-    if up <= ready and free <= ready:
-        return
-    if free >= up:
-        schedule.cause[message] = ports.last_out[a]
-        schedule.cause_kind[message] = BY_OUTPUT
-    else:
-        culprit = ports.last_out[a]
-        if ports.last_in[b] != NOTHING and ports.done_in[b] > ports.done_out[a]:
-            culprit = ports.last_in[b]
-        if instance.mode[plane] & ALL_STOP:
-            culprit = ports.plane_last[plane]
-        schedule.cause[message] = culprit
-        schedule.cause_kind[message] = BY_CHANGE
-
-
-@kernel
-def ready_ns(instance: Instance, schedule: Schedule, task: int, first: bool) -> int:
-    """Return when all that `task` waits for has ended, and note the last of it."""
-    ready = 0
-    schedule.cause[task] = NOTHING
-    schedule.cause_kind[task] = BY_TASK
-    for k in range(instance.pred_ptr[task], instance.pred_ptr[task + 1]):
-        other = instance.pred[k]
-        if instance.pred_distance[k] == 0:
-            end = schedule.end[other]
-        elif first:
-            continue
-        else:
-            end = schedule.previous_end[other]
-        if end > ready:
-            ready = end
-            schedule.cause[task] = other
-            schedule.cause_kind[task] = instance.pred_distance[k]
-    return ready
-
-
-@kernel
-def construct(
-    instance: Instance,
-    schedule: Schedule,
-    ports: Ports,
-    heap: Heap,
-    wish: Wish,
-    bias_ns: int,
-    earliest_first: bool,
-) -> int:
-    """Fix one iteration of the program; returns when it ends, or -1 where the tasks have a cycle.
-
-    Messages are taken by `key`, least first; with `earliest_first` by the time they can start, and
-    `key` decides ties. Where `wish` leaves the choice, a message goes where it ends first, a
-    change of circuit costing `bias_ns`; of equal ones where light came last, so that idle planes
-    stay free.
-    """
-    tasks = len(instance.kind)
-    heap.missing[:tasks] = instance.missing
-    size, depth, count, last = 0, 0, 0, 0
-    for task in range(tasks):
-        if heap.missing[task] == 0:
-            heap.stack[depth] = task
-            depth += 1
-    while True:
-        while depth > 0:
-            depth -= 1
-            task = heap.stack[depth]
-            ready = ready_ns(instance, schedule, task, True)
-            schedule.start[task] = ready
-            if instance.kind[task] == 1:
-                if earliest_first:
-                    size = push(heap, size, ready, wish.key[task], task)
-                else:
-                    size = push(heap, size, wish.key[task], 0, task)
-                continue
-            schedule.end[task] = ready + instance.dur_ns[task]
-            last = max(last, schedule.end[task])
-            schedule.order[count] = task
-            count += 1
-            for k in range(instance.succ_ptr[task], instance.succ_ptr[task + 1]):
-                after = instance.succ[k]
-                heap.missing[after] -= 1
-                if heap.missing[after] == 0:
-                    heap.stack[depth] = after
-                    depth += 1
-        if size == 0:
-            break
-        task, wanted = heap.item[0], heap.key[0]
-        size = pop(heap, size)
-        ready = schedule.start[task]
-        best_cost, best_light = NEVER, 0
-        best_plane, best_a, best_b, best_configuration = 0, 0, 0, 0
-        for plane in range(len(instance.mode)):
-            if wish.plane[task] not in (ANY, plane) or instance.wire_ns[plane, task] == NEVER:
-                continue
-            src = plane * instance.nodes + instance.src[task]
-            dst = plane * instance.nodes + instance.dst[task]
-            for i in range(instance.port_ptr[src], instance.port_ptr[src + 1]):
-                a = instance.port[i]
-                if wish.out_port[task] not in (ANY, a):
-                    continue
-                for j in range(instance.port_ptr[dst], instance.port_ptr[dst + 1]):
-                    b = instance.port[j]
-                    if wish.in_port[task] not in (ANY, b):
-                        continue
-                    configuration = joined_configuration(instance, ports, plane, a, b)
-                    light = light_ns(instance, ports, plane, a, b, configuration)
-                    begin = max(ready, light, ports.free[a])
-                    cost = begin + instance.wire_ns[plane, task]
-                    if (
-                        not (ports.to[a] == b and ports.of[b] == a)
-                        and instance.mode[plane] & PACKET == 0
-                    ):
-                        cost += bias_ns
-                    if cost < best_cost or (cost == best_cost and light > best_light):
-                        best_cost, best_light = cost, light
-                        best_plane, best_a, best_b = plane, a, b
-                        best_configuration = configuration
-        start = max(ready, best_light, ports.free[best_a])
-        if earliest_first and start > wanted:
-            size = push(heap, size, start, wish.key[task], task)
-            continue
-        blame(instance, ports, schedule, task, best_plane, best_a, best_b, ready, best_light)
-        occupy(
-            instance, ports, task, best_plane, best_a, best_b, best_configuration, best_light, start
-        )
-        schedule.plane[task] = best_plane
-        schedule.out_port[task] = best_a
-        schedule.in_port[task] = best_b
-        schedule.episode[task] = ports.episode[best_a]
-        schedule.configuration[task] = best_configuration
-        schedule.start[task] = start
-        schedule.end[task] = start + instance.wire_ns[best_plane, task] + instance.latency_ns
-        last = max(last, schedule.end[task])
-        schedule.order[count] = task
-        count += 1
-        for k in range(instance.succ_ptr[task], instance.succ_ptr[task + 1]):
-            after = instance.succ[k]
-            heap.missing[after] -= 1
-            if heap.missing[after] == 0:
-                heap.stack[depth] = after
-                depth += 1
-    return last if count == tasks else -1
 
 
 @kernel
@@ -487,55 +231,226 @@ def find_merges(instance: Instance, schedule: Schedule, ports: Ports) -> None:
 
 
 @kernel
-def repeat(instance: Instance, schedule: Schedule, ports: Ports) -> int:
-    """Execute the fixed program once more, after the iteration `ports` remembers; returns its end.
-
-    Iterations overlap as their dependencies allow.
-    """
-    schedule.previous_end[:] = schedule.end
-    for plane in range(len(instance.mode)):
-        # The first configuration is never the one that stands, unless they merge.
-        ports.configuration[plane] = 0 if schedule.merges[plane] else NOTHING
-    last = 0
-    for task in schedule.order:
-        ready = ready_ns(instance, schedule, task, False)
-        if instance.kind[task] != 1:
-            schedule.start[task] = ready
-            schedule.end[task] = ready + instance.dur_ns[task]
-        else:
-            plane, a, b = schedule.plane[task], schedule.out_port[task], schedule.in_port[task]
-            configuration = schedule.configuration[task]
-            light = light_ns(instance, ports, plane, a, b, configuration)
-            start = max(ready, light, ports.free[a])
-            blame(instance, ports, schedule, task, plane, a, b, ready, light)
-            occupy(instance, ports, task, plane, a, b, configuration, light, start)
-            schedule.start[task] = start
-            schedule.end[task] = start + instance.wire_ns[plane, task] + instance.latency_ns
-        last = max(last, schedule.end[task])
-    return last
-
-
-@kernel
 def evaluate(
     instance: Instance,
     schedule: Schedule,
     ports: Ports,
-    heap: Heap,
+    scratch: Scratch,
     wish: Wish,
     bias_ns: int,
     earliest_first: bool,
     iterations: int,
     ends: Int64s,
 ) -> int:
-    """Construct, then repeat to `iterations` (at least 3) in all; `ends` (iterations,) is filled.
+    """Fix a program in the first iteration, execute it in the others; fills `ends`, (iterations,).
 
-    Returns the time from the end of the second to that of the last, or `NEVER` for a cycle.
+    Messages are taken by their key, least first; with `earliest_first` by the time they can start,
+    and the key decides ties. Where `wish` leaves the choice, a message goes where it ends first, a
+    change of circuit costing `bias_ns`; of equal ones where light came last, so that idle planes
+    stay free. Iterations overlap as their dependencies allow. Returns the time from the end of the
+    second iteration to that of the last (at least the third), or `NEVER` if tasks form a circle.
     """
+    # One body and local names: Numba counts references for every array handed to a function.
+    kind, src, dst, dur_ns = instance.kind, instance.src, instance.dst, instance.dur_ns
+    pred_ptr, pred, pred_distance = instance.pred_ptr, instance.pred, instance.pred_distance
+    succ_ptr, succ, wire_ns, mode = (
+        instance.succ_ptr,
+        instance.succ,
+        instance.wire_ns,
+        instance.mode,
+    )
+    port_ptr, port, nodes = instance.port_ptr, instance.port, instance.nodes
+    known_ns, latency_ns, delay_ns = instance.known_ns, instance.latency_ns, instance.delay_ns
+    order, start, end, previous = (
+        schedule.order,
+        schedule.start,
+        schedule.end,
+        schedule.previous_end,
+    )
+    cause, cause_kind = schedule.cause, schedule.cause_kind
+    to, of, up, free = ports.to, ports.of, ports.up, ports.free
+    done_out, done_in, last_out, last_in = (
+        ports.done_out,
+        ports.done_in,
+        ports.last_out,
+        ports.last_in,
+    )
+    used_out, used_in, current = ports.used_out, ports.used_in, ports.configuration
+    heap, missing, stack = scratch.heap, scratch.missing, scratch.stack
+    tasks, planes = len(kind), len(mode)
     reset_ports(ports)
-    ends[0] = construct(instance, schedule, ports, heap, wish, bias_ns, earliest_first)
-    if ends[0] < 0:
-        return NEVER
-    find_merges(instance, schedule, ports)
-    for i in range(1, iterations):
-        ends[i] = repeat(instance, schedule, ports)
+    episodes = 0
+    for iteration in range(iterations):
+        building = iteration == 0
+        size, depth, count, last = 0, 0, 0, 0
+        if building:
+            missing[:] = instance.missing
+            for task in range(tasks):
+                if missing[task] == 0:
+                    stack[depth] = task
+                    depth += 1
+        else:
+            previous[:] = end
+            for k in range(planes):  # the first configuration stands only if they merge
+                current[k] = 0 if schedule.merges[k] else NOTHING
+        while True:
+            fresh = True
+            if not building:
+                if count == tasks:
+                    break
+                task = order[count]
+            elif depth > 0:
+                depth -= 1
+                task = stack[depth]
+            elif size > 0:
+                task = heap[0, 2]
+                wanted = heap[0, 0]
+                size = pop(heap, size)
+                fresh = False
+            else:
+                break
+            ready = start[task]
+            if fresh:
+                ready = 0
+                cause[task] = NOTHING
+                cause_kind[task] = BY_TASK
+                for k in range(pred_ptr[task], pred_ptr[task + 1]):
+                    if pred_distance[k] == 0:
+                        ended = end[pred[k]]
+                    elif building:
+                        continue
+                    else:
+                        ended = previous[pred[k]]
+                    if ended > ready:
+                        ready = ended
+                        cause[task] = pred[k]
+                        cause_kind[task] = pred_distance[k]
+                if building and kind[task] == 1:
+                    start[task] = ready
+                    if earliest_first:
+                        size = push(heap, size, ready, wish.key[task], task)
+                    else:
+                        size = push(heap, size, wish.key[task], 0, task)
+                    continue
+            if kind[task] != 1:
+                start[task] = ready
+                end[task] = ready + dur_ns[task]
+            else:
+                first_plane, past_plane, only_a, only_b = 0, planes, ANY, ANY
+                if not building:
+                    first_plane = schedule.plane[task]
+                    only_a, only_b = schedule.out_port[task], schedule.in_port[task]
+                elif wish.plane[task] != ANY:
+                    first_plane = wish.plane[task]
+                    only_a, only_b = wish.out_port[task], wish.in_port[task]
+                if not building or wish.plane[task] != ANY:
+                    past_plane = first_plane + 1
+                best_cost, light, plane, a, b, configuration = NEVER, 0, 0, 0, 0, 0
+                for k in range(first_plane, past_plane):
+                    wire = wire_ns[k, task]
+                    if wire == NEVER:
+                        continue
+                    row_a, row_b = k * nodes + src[task], k * nodes + dst[task]
+                    for i in range(port_ptr[row_a], port_ptr[row_a + 1]):
+                        out = port[i]
+                        if only_a not in (ANY, out):
+                            continue
+                        for j in range(port_ptr[row_b], port_ptr[row_b + 1]):
+                            into = port[j]
+                            if only_b not in (ANY, into):
+                                continue
+                            stands = to[out] == into and of[into] == out
+                            number = 0
+                            if mode[k] & PACKET:
+                                when = done_in[into] - known_ns  # an input takes one at a time
+                                stands = True
+                            elif mode[k] & ALL_STOP:
+                                number = current[k]
+                                if not building:
+                                    number = schedule.configuration[task]
+                                elif used_out[out] == number or used_in[into] == number:
+                                    stands = stands and used_out[out] == used_in[into]
+                                    number += 0 if stands else 1
+                                if number == current[k]:
+                                    when = ports.plane_up[k]
+                                else:
+                                    when = ports.plane_done[k] + delay_ns[k]
+                            elif stands:
+                                when = up[out]
+                            elif to[out] == NOTHING and of[into] == NOTHING:
+                                when = 0  # it can have stood from the beginning
+                            else:
+                                when = max(done_out[out], done_in[into]) + delay_ns[k]
+                            cost = max(ready, when, free[out]) + wire
+                            if not stands:
+                                cost += bias_ns
+                            if cost < best_cost or (cost == best_cost and when > light):
+                                best_cost, light, plane = cost, when, k
+                                a, b, configuration = out, into, number
+                begin = max(ready, light, free[a])
+                if building and earliest_first and begin > wanted:
+                    size = push(heap, size, begin, wish.key[task], task)
+                    continue
+                if free[a] > ready and free[a] >= light:
+                    cause[task] = last_out[a]
+                    cause_kind[task] = BY_OUTPUT
+                elif light > ready:
+                    cause[task] = last_out[a]
+                    if last_in[b] != NOTHING and done_in[b] > done_out[a]:
+                        cause[task] = last_in[b]
+                    if mode[plane] & ALL_STOP:
+                        cause[task] = ports.plane_last[plane]
+                    cause_kind[task] = BY_CHANGE
+                done = begin + wire_ns[plane, task] + known_ns
+                stands = to[a] == b and of[b] == a
+                if mode[plane] & ALL_STOP:
+                    if configuration != current[plane]:
+                        current[plane] = configuration
+                        ports.plane_up[plane] = light
+                    stands = stands and used_out[a] == configuration == used_in[b]
+                    if done > ports.plane_done[plane]:
+                        ports.plane_done[plane] = done
+                        ports.plane_last[plane] = task
+                if not stands:
+                    to[a], of[b] = b, a
+                    up[a] = light
+                    used_out[a] = used_in[b] = configuration
+                    done_out[a] = done_in[b] = done
+                    ports.episode[a] = episodes
+                    if mode[plane] & DUPLEX:
+                        to[b], of[a] = a, b
+                        up[b] = light
+                        used_out[b] = used_in[a] = configuration
+                        ports.episode[b] = episodes
+                    episodes += 1
+                done_out[a] = max(done_out[a], done)
+                done_in[b] = max(done_in[b], done)
+                last_out[a] = last_in[b] = task
+                if mode[plane] & DUPLEX:
+                    done_out[b] = done_out[a] = max(done_out[a], done_out[b])
+                    done_in[a] = done_in[b] = done_out[a]
+                    last_out[b] = last_in[a] = task
+                free[a] = begin + wire_ns[plane, task]
+                start[task] = begin
+                end[task] = free[a] + latency_ns
+                if building:
+                    schedule.plane[task] = plane
+                    schedule.out_port[task] = a
+                    schedule.in_port[task] = b
+                    schedule.episode[task] = ports.episode[a]
+                    schedule.configuration[task] = configuration
+            last = max(last, end[task])
+            order[count] = task
+            count += 1
+            if building:
+                for k in range(succ_ptr[task], succ_ptr[task + 1]):
+                    missing[succ[k]] -= 1
+                    if missing[succ[k]] == 0:
+                        stack[depth] = succ[k]
+                        depth += 1
+        if count < tasks:
+            return NEVER
+        if building:
+            find_merges(instance, schedule, ports)
+        ends[iteration] = last
     return int(ends[iterations - 1] - ends[1])

@@ -17,10 +17,10 @@ from scheduler.policies._kernels_flux import (
     BY_LAST_ITERATION,
     BY_OUTPUT,
     NOTHING,
-    Heap,
     Instance,
     Ports,
     Schedule,
+    Scratch,
     Wish,
     evaluate,
     write_down,
@@ -166,7 +166,7 @@ def search(
     instance: Instance,
     schedule: Schedule,
     ports: Ports,
-    heap: Heap,
+    scratch: Scratch,
     blocks: Blocks,
     messages: Int64s,
     wish: Wish,
@@ -185,7 +185,7 @@ def search(
     ends = np.zeros(iterations, np.int64)
     position = np.zeros(len(instance.kind), np.int64)
     critical = np.zeros(4 * len(messages) + 1, np.int64)
-    value = evaluate(instance, schedule, ports, heap, best, 0, False, iterations, ends)
+    value = evaluate(instance, schedule, ports, scratch, best, 0, False, iterations, ends)
     copy_wish(best, now)
     best_value, now_value = value, value
     count = critical_messages(schedule, position, critical)
@@ -201,7 +201,7 @@ def search(
             if cause[one] != NOTHING:
                 other = cause[one]
         move(blocks, wish, one, other, now_value / (iterations - 2), rng)
-        value = evaluate(instance, schedule, ports, heap, wish, 0, False, iterations, ends)
+        value = evaluate(instance, schedule, ports, scratch, wish, 0, False, iterations, ends)
         heat = HOT * (COLD / HOT) ** (step / steps) * best_value
         if value <= now_value or rng.random() < np.exp((now_value - value) / heat):
             if value < best_value:

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Flux"]
 
-_WORK_PER_SECOND: Final = 20_000_000  # tasks and arcs gone through, on a slow core
+_WORK_PER_SECOND: Final = 60_000_000  # tasks and arcs gone through, on a slow core
+_WORK_PER_EVALUATION: Final = 1_000
 _PATIENCE: Final = 4
 _STARTS: Final = (0, 1, 0, 2, 0, 3, 0, 0)  # which of the best found so far a chain begins with
 
@@ -63,6 +64,7 @@ class _Search:
         bound = lower_bound_ns(problem.graph, problem.fabric)
         self.target_ns = math.ceil((ITERATIONS - 2) * bound.value_ns)
         work = ITERATIONS * (problem.graph.tasks + len(problem.graph.arcs.before))
+        work += _WORK_PER_EVALUATION
         self.steps = int(problem.budget_s * _WORK_PER_SECOND / work)
         self.deadline_s = time.monotonic() + _PATIENCE * problem.budget_s
 
@@ -116,7 +118,7 @@ class _Search:
             best = bench.wish()
             copy_wish(ranked[start % len(ranked)].wish, best)
             search(
-                bench.instance, bench.schedule, bench.ports, bench.heap, blocks, bench.messages,
+                bench.instance, bench.schedule, bench.ports, bench.scratch, blocks, bench.messages,
                 bench.wish(), bench.wish(), best, ITERATIONS, steps,
                 np.random.default_rng([self.problem.seed, chain]), self.target_ns,
             )  # fmt: skip

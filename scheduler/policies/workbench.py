@@ -49,7 +49,7 @@ class Workbench:
         self.messages = problem.graph.messages
         self.schedule = kernels.make_schedule(tasks, planes)
         self.ports = kernels.make_ports(int(self.instance.port_base[-1]), planes)
-        self.heap = kernels.make_heap(tasks)
+        self.scratch = kernels.make_scratch(tasks)
         self.ends_ns = np.zeros(ITERATIONS, np.int64)
         self.found: list[Candidate] = []
         self.add(self.wish(), lazy=True)
@@ -79,7 +79,7 @@ class Workbench:
         from scheduler.policies import _kernels_flux as kernels
 
         value_ns: int = kernels.evaluate(
-            self.instance, self.schedule, self.ports, self.heap, wish, bias_ns, lazy, ITERATIONS,
+            self.instance, self.schedule, self.ports, self.scratch, wish, bias_ns, lazy, ITERATIONS,
             self.ends_ns,
         )  # fmt: skip
         if value_ns == kernels.NEVER:

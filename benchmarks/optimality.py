@@ -1,0 +1,100 @@
+"""How good Flux is: against its lower bound, an exact solver, and the other schedulers.
+
+    python benchmarks/optimality.py versus --workloads 200      # random training-like workloads
+    python benchmarks/optimality.py exact --workloads 20        # tiny ones, against CP-SAT
+
+Everything is seeded: the same numbers come out on every machine that is fast enough.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import click
+
+from scheduler.bounds import lower_bound_ns
+from scheduler.dispatch.simulator import iteration_ends
+from scheduler.model.problem import Problem
+from scheduler.policies.registry import find
+from topologies import FluxbedError
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "scheduler"))
+
+from instances import random_fabric, training  # (its path was just added)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SKIP = 2
+
+
+def steady_ns(name: str, problem: Problem) -> float | None:
+    """Plan and simulate; the steady iteration time, or None where the scheduler refuses."""
+    scheduler = find(name)
+    fabric = scheduler.fabric_for(problem.fabric)
+    own = Problem(
+        graph=problem.graph, fabric=fabric, seed=problem.seed, budget_s=problem.budget_s
+    )
+    try:
+        ends = iteration_ends(own.graph, fabric, scheduler.plan(own))
+    except FluxbedError:
+        return None
+    return float(ends[-1] - ends[SKIP - 1]) / (len(ends) - SKIP)
+
+
+@click.group()
+def main() -> None:
+    """Measure Flux's plans."""
+
+
+def _common(function: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("--workloads", default=200, help="How many."),
+        click.option("--first", default=0, help="The first seed."),
+        click.option("--budget", default=1.0, help="Flux's budget, seconds."),
+    ):
+        function = option(function)
+    return function
+
+
+@main.command()
+@_common
+@click.option("--any-fabric", is_flag=True, help="Duplex, all-stop, uneven and packet planes too.")
+def versus(workloads: int, first: int, budget: float, any_fabric: bool) -> None:  # noqa: FBT001 (a click flag)
+    """Compare with the tuned rotor, the static assignment and the packet-switched ideal."""
+    others = ("rotor-direct-tuned", "static", "packet-ideal")
+    ratios: dict[str, list[float]] = {name: [] for name in (*others, "bound")}
+    optimal = ideal = 0
+    lost = []
+    began = time.monotonic()
+    for seed in range(first, first + workloads):
+        graph = training(seed)
+        fabric = random_fabric(seed, graph.nodes, plain=not any_fabric)
+        problem = Problem(graph=graph, fabric=fabric, budget_s=budget)
+        flux_ns = steady_ns("flux", problem)
+        assert flux_ns is not None
+        bound = lower_bound_ns(graph, fabric)
+        optimal += bound.proves(flux_ns)
+        ratios["bound"].append(flux_ns / bound.value_ns)
+        for name in others:
+            other_ns = steady_ns(name, problem)
+            if other_ns is None:
+                continue
+            ratios[name].append(flux_ns / other_ns)
+            if name != "packet-ideal" and flux_ns > other_ns:
+                lost.append((seed, name, flux_ns / other_ns))
+            ideal += name == "packet-ideal" and flux_ns <= other_ns
+    print(f"{workloads} workloads, {time.monotonic() - began:.0f} s")
+    print(f"proven optimal {optimal}, equal to packet-ideal {ideal}, lost {len(lost)}: {lost}")
+    for name, values in ratios.items():
+        if values:
+            spread = f"least {min(values):.4f}, mean {fmean(values):.4f}, most {max(values):.4f}"
+            print(f"flux / {name}: {spread} ({len(values)} workloads)")
+
+
+if __name__ == "__main__":
+    main()
