@@ -18,7 +18,6 @@ from scheduler.model.taskgraph import (
     ORIGINS,
     Arcs,
     TaskGraph,
-    csr,
 )
 from scheduler.model.workload import Compute
 from topologies.errors import InputError
@@ -254,25 +253,9 @@ _MINUS: Final = ("op", "rank", "stream", "position", "src", "dst", "group", "ste
 
 def _refuse_cycles(graph: TaskGraph, path: str) -> None:
     """Raise `InputError` naming an operation that waits for itself."""
-    from scheduler.model._kernels_order import peel
-
-    arcs = graph.arcs
-    inside = arcs.distance == 0
-    pointers, listed = csr(arcs.before[inside], arcs.after[inside], graph.tasks)
-    missing = np.bincount(arcs.after[inside], minlength=graph.tasks).astype(np.int64)
-    order = np.empty(graph.tasks, np.int64)
-    if peel(pointers, listed, missing, order) == graph.tasks:
+    if not (tasks := graph.cycle()):
         return
-    left = missing > 0
-    stuck = inside & left[arcs.before] & left[arcs.after]
-    previous = dict(zip(arcs.after[stuck].tolist(), arcs.before[stuck].tolist(), strict=True))
-    seen: dict[int, int] = {}
-    task = next(iter(previous))
-    while task not in seen:
-        seen[task] = len(seen)
-        task = previous[task]
-    cycle = [int(graph.op[t]) for t, turn in seen.items() if turn >= seen[task]]
-    named = sorted(set(cycle))
+    named = sorted(set(graph.op[tasks].tolist()))
     among = ", ".join(map(str, named[:_NAMED])) + (", ..." if named[_NAMED:] else "")
     raise InputError(
         f"operation {named[0]} waits for itself",

@@ -108,24 +108,37 @@ class TaskGraph:
 
         Raises ValueError naming a task on a cycle where the graph has one. O(tasks + arcs).
         """
+        order, left = self._peel()
+        if left.any():
+            raise ValueError(f"task {self.cycle()[0]} waits for itself")
+        return order
+
+    def cycle(self) -> list[int]:
+        """Return tasks each of which waits for the one before it, in a circle; empty if none do."""
+        left = self._peel()[1]
+        arcs = self.arcs
+        stuck = (arcs.distance == 0) & left[arcs.before] & left[arcs.after]
+        previous = dict(zip(arcs.after[stuck].tolist(), arcs.before[stuck].tolist(), strict=True))
+        if not previous:
+            return []
+        turns: dict[int, int] = {}
+        task = next(iter(previous))
+        while task not in turns:
+            turns[task] = len(turns)
+            task = previous[task]
+        return list(turns)[turns[task] :][::-1]
+
+    def _peel(self) -> tuple[Int64s, NDArray[np.bool_]]:
+        """Order the tasks as far as can be; the second array tells those on or behind a cycle."""
+        from scheduler.model._kernels_order import peel
+
         inside = self.arcs.distance == 0
         before, after = self.arcs.before[inside], self.arcs.after[inside]
         pointers, listed = csr(before, after, self.tasks)
         missing = np.bincount(after, minlength=self.tasks).astype(np.int64)
         order = np.empty(self.tasks, np.int64)
-        front = np.flatnonzero(missing == 0)
-        done = 0
-        while len(front):
-            order[done : done + len(front)] = front
-            done += len(front)
-            spans = [listed[pointers[t] : pointers[t + 1]] for t in front]
-            reached = np.concatenate(spans)
-            np.subtract.at(missing, reached, 1)
-            front = np.unique(reached[missing[reached] == 0])
-        if done < self.tasks:
-            message = f"task {int(np.flatnonzero(missing > 0)[0])} waits for itself"
-            raise ValueError(message)
-        return order
+        peel(pointers, listed, missing, order)
+        return order, missing > 0
 
 
 def csr(rows: Sequence[int] | Int64s, values: Sequence[int] | Int64s, count: int) -> Any:  # noqa: ANN401

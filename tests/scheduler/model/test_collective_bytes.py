@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.model.expansion import traffic_matrix
+from scheduler.model.expansion import expand, traffic_matrix
 from scheduler.model.flows import divide
+from topologies import rails
 
 REFINEMENTS: list[dict[str, Any]] = [
     {},
@@ -231,6 +232,25 @@ def test_nic_records_of_a_ring_over_two_nodes(bench: Any) -> None:
     size = 8 * 2**20
     matrix = traffic_matrix(bench.expand_one("all_reduce", [(size, size)] * 2, "ring").graph)
     assert matrix.tolist() == [[0, size], [size, 0]]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "recorded", "within"),
+    [(2, 3, 13_991_936, 1e-3), (3, 3, 14_913_081, 1e-6), (3, 3, 14_925_824, 1e-3)],
+)
+def test_nic_records_of_rings_over_servers(
+    bench: Any, nodes: int, gpus: int, recorded: int, within: float
+) -> None:
+    """A ring crosses each server boundary once: 2(n-1)/n S, to the next server only."""
+    n, size = nodes * gpus, 8 * 2**20
+    op = bench.collective("all_reduce", [(size, size)] * n)
+    placed = [rank // gpus for rank in range(n)]
+    matrix = traffic_matrix(
+        expand(bench.workload(n, op), rails(nodes=nodes), rank_to_node=placed).graph
+    )
+    for node in range(nodes):
+        assert matrix[node, (node + 1) % nodes] == pytest.approx(recorded, rel=within)
+        assert matrix[node].sum() == matrix[node, (node + 1) % nodes]
 
 
 @few
