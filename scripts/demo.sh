@@ -7,10 +7,12 @@ VENV=${FLUXBED_VENV:-$ROOT/.venv}
 TRACE=examples/traces/llama-tp4-dp2
 FABRIC=${FLUXBED_DEMO_FABRIC:-rails,planes=2,rate=800Gbps,delay=10us}
 SCHEDULERS=(-s flux -s rotor-direct -s rotor-direct-tuned -s packet-ideal)
+# every rank sends to every other of its group: three and one peers over two ports, so circuits must change
+EXPANSION=(--collective all_gather=direct --collective reduce_scatter=direct --collective all_reduce=direct)
 cd "$ROOT"
 
 scale=$("$VENV/bin/python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["compute_scale"])' "$TRACE/meta.json")
-arguments=("$TRACE" -t "$FABRIC" "${SCHEDULERS[@]}" --compute-scale "$scale" "$@")
+arguments=("$TRACE" -t "$FABRIC" "${SCHEDULERS[@]}" "${EXPANSION[@]}" --compute-scale "$scale" "$@")
 as_root=()
 if [ "$(id -u)" != 0 ]; then
   if sudo -n true 2>/dev/null; then as_root=(sudo -n); else
