@@ -56,18 +56,29 @@ class Enter:
 class _Line:
     """One step of one rank: the busy intervals sorted, and where the step begins and ends."""
 
-    def __init__(self, busy: Busy, step: Step | None, number: int, begin_ns: int | None) -> None:
+    def __init__(
+        self,
+        busy: Busy,
+        step: Step | None,
+        number: int,
+        begin_ns: int | None,
+        calls: Sequence[Call],
+    ) -> None:
         inside = busy.step == number
         self.starts = busy.start_ns[inside]
         self.ends = busy.end_ns[inside]
         self.launches = busy.launch_ns[inside]
         self.latest: NDArray[np.int64] = np.maximum.accumulate(self.ends)
-        first = int(self.starts[0]) if len(self.starts) else None
-        last = int(self.latest[-1]) if len(self.latest) else None
-        opening = [t for t in (step.start_ns if step else first, begin_ns) if t is not None]
-        self.begin_ns = max(opening, default=0)
-        closing = [t for t in (step.end_ns if step else None, last) if t is not None]
-        self.end_ns = max([*closing, self.begin_ns])
+        seen = [int(self.starts[0]), int(self.latest[-1])] if len(self.starts) else []
+        if step is None:  # no mark says where it begins and ends: from the first to the last
+            times = (t for call in calls for t in (call.issued_ns, call.start_ns, call.end_ns))
+            seen += [t for t in times if t is not None]
+            begin = min(seen, default=0)
+        else:
+            begin = step.start_ns
+            seen.append(step.end_ns)
+        self.begin_ns = begin if begin_ns is None else max(begin, begin_ns)
+        self.end_ns = max([*seen, self.begin_ns])
 
     def next_after(self, time_ns: int) -> int:
         """Return the index of the first interval that starts after `time_ns`."""
@@ -95,7 +106,7 @@ def cut(recording: Recording, step: Step | None, number: int, begin_ns: int | No
     calls = [call for call in recording.calls if call.step == number]
     if not recording.timed:
         return _cut_untimed(calls, recording.updates_ns), None
-    line = _Line(recording.busy, step, number, begin_ns)
+    line = _Line(recording.busy, step, number, begin_ns, calls)
     marks: list[tuple[int, int, int]] = []
     waiting: list[tuple[int, int]] = []
     entered: dict[int, int] = {}

@@ -7,6 +7,7 @@ as a `gloo:*` annotation. The two are matched by record id or order, kind and si
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from testbed.traces.capture import Busy, Call
@@ -116,7 +117,7 @@ def _busy(events: Events) -> Busy:
     ]
     operators.sort(key=lambda e: (str(e.thread), e.start_ns, -e.end_ns))
     rows: list[tuple[int, int, int, int, int]] = []
-    for event, following in zip(operators, [*operators[1:], None], strict=True):
+    for event, following in zip_longest(operators, operators[1:]):
         outer = (
             following is not None
             and following.thread == event.thread

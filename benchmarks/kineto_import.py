@@ -1,0 +1,63 @@
+"""How long a large Kineto trace takes to read, and how much memory.
+
+    python benchmarks/kineto_import.py TRACE.json.gz [MEGABYTES]
+
+Repeats the events of a real trace until the file has MEGABYTES (90), then reads it in a process of
+its own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from testbed.files.codec import read_bytes
+
+
+def enlarge(trace: Path, target: Path, megabytes: int) -> int:
+    """Write `trace` with its events repeated to about `megabytes`; return the size in bytes."""
+    data = read_bytes(trace)
+    start = data.index(b"[", data.index(b'"traceEvents"')) + 1
+    end = data.rindex(b"]")
+    events = data[start:end].strip()
+    copies = max(1, -(-(megabytes * 10**6 - len(data)) // (len(events) + 1)) + 1)
+    whole = b",".join([events] * copies)
+    extra = len(whole) - megabytes * 10**6
+    if extra > 0:  # cut at an event's end
+        cut = whole.rindex(b"},", 0, len(whole) - extra)
+        while whole[cut + 1 : cut + 40].find(b'"ph"') < 0:
+            cut = whole.rindex(b"},", 0, cut)
+        whole = whole[: cut + 1]
+    target.write_bytes(data[:start] + whole + data[end:])
+    return target.stat().st_size
+
+
+def measure(path: Path) -> None:
+    """Read `path` and print what it took."""
+    from testbed.traces.loading import load_recordings
+
+    began = time.perf_counter()
+    (recording,) = load_recordings(path)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{seconds:.2f} s, peak {peak:.0f} MiB, {recording.kernels} kernels")
+
+
+def main() -> None:
+    """Run the benchmark."""
+    trace, *rest = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "large.json"
+        size = enlarge(Path(trace), path, int(rest[0]) if rest else 90)
+        print(f"{size / 1e6:.0f} MB:", end=" ", flush=True)
+        process = multiprocessing.get_context("spawn").Process(target=measure, args=(path,))
+        process.start()
+        process.join()
+
+
+if __name__ == "__main__":
+    main()
