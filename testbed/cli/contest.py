@@ -134,7 +134,7 @@ def compete(
             )
             record |= _turn(attempt, execute)
         except FluxbedError as error:
-            note(f"{contender.label}: {error}" if len(entered) > 1 else str(error))
+            note(str(error) if error.where == contender.label else f"{contender.label}: {error}")
             record["error"] = str(error)
             failure = failure or error
     print_records(records, columns, options["style"])
