@@ -25,6 +25,7 @@ __all__ = [
     "cache_directory",
     "compile_all",
     "kernel",
+    "lean_kernel",
     "register_warm_up",
     "warm_up",
 ]
@@ -72,12 +73,24 @@ def kernel(function: Function) -> Function:
     The Python source stays reachable as `.py_func`. Integer arithmetic wraps as in C and there
     are no bounds checks unless NUMBA_BOUNDSCHECK=1, so callers size and check arrays first.
     """
+    return _compiled(function)
+
+
+def lean_kernel(function: Function) -> Function:
+    """Compile as `kernel` does, for functions that neither make nor return arrays.
+
+    Without reference counts, passing a tuple of tables costs nanoseconds instead of a microsecond.
+    """
+    return _compiled(function, _nrt=False)
+
+
+def _compiled(function: Function, **options: bool) -> Function:
     import numba
 
     directory = cache_directory()
     if directory is not None:
         numba.config.CACHE_DIR = str(directory)
-    compiled: Function = numba.njit(nogil=True, cache=directory is not None)(function)
+    compiled: Function = numba.njit(nogil=True, cache=directory is not None, **options)(function)
     return compiled
 
 

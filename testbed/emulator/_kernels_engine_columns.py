@@ -1,0 +1,261 @@
+"""The engine's tables: what each column holds, and the tuple of arrays its kernels are given.
+
+There is no kernel here: the file is named like one because what the kernels compile depends on
+it, and the cache of compiled kernels is keyed by the files so named.
+
+Every time is in dilated ns since time zero: what a watch on the wall shows, not virtual time.
+`NONE` stands for no task, no row and no time. Ports are numbered over all planes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from scheduler.model.taskgraph import Int64s
+
+NONE: Final = -1
+NEVER: Final = (1 << 63) - 1
+
+# Rules of time, in ns on the wall whatever the dilation.
+SPIN_NS: Final = 30_000  # wake this much early and watch the clock: a sleep is late by 5-20 us
+NAP_NS: Final = 100_000  # and so much of every millisecond belongs to the others on this core
+AWAKE_NS: Final = 900_000
+CREDIT_NS: Final = 1_000_000  # sleep that may be saved up against naps to come
+RESEND_NS: Final = 1_000_000  # a frame not received by then is sent again
+STRAGGLER_NS: Final = 50_000  # how often to look for a frame that did not arrive at once
+LONGEST_SLEEP_NS: Final = 10_000_000  # so that the stop flag is seen
+MOST_TRIES: Final = 20  # sendings of one frame before the run is given up
+
+# `counters[OUTCOME]`.
+RUNNING: Final = 0
+FINISHED: Final = 1
+STOPPED: Final = 2  # the stop flag
+OVERDUE: Final = 3  # later than the limit
+STALLED: Final = 4  # nothing left to wait for
+LOST: Final = 5  # a frame failed MOST_TRIES times
+FULL: Final = 6  # a table has no room: `counters[FULL_TABLE]` says which
+
+# `counters[FULL_TABLE]`.
+TABLE_TRANSFERS: Final = 0
+TABLE_CIRCUITS: Final = 1
+TABLE_EXTENTS: Final = 2
+TABLE_FLYING: Final = 3
+TABLE_TIMERS: Final = 4
+TABLE_NEWS: Final = 5
+TABLE_WINDOWS: Final = 6
+TABLES: Final = ("transfers", "circuits", "extents", "flying", "timers", "news", "windows")
+
+# `tasks`, a row per unrolled task. Bytes are virtual.
+KIND: Final = 0
+SRC: Final = 1  # node
+DST: Final = 2  # node
+SIZE: Final = 3  # bytes of a message
+DURATION: Final = 4  # of a computation
+MISSING: Final = 5  # predecessors that have not ended
+READY: Final = 6  # when the last predecessor so far ended; once MISSING is 0, when it was ready
+START: Final = 7
+END: Final = 8
+SENT: Final = 9  # bytes sent
+GOT: Final = 10  # bytes received
+LAST_BIT: Final = 11  # when the last bit so far left, ideally
+ARRIVAL: Final = 12  # the latest of its frames' arrivals so far
+NEXT: Final = 13  # the message behind it in its queue
+PORT: Final = 14  # the output it was granted to
+CIRCUIT: Final = 15  # and the circuit
+TASK_COLUMNS: Final = 16
+
+# `ports`, a row per port.
+PLANE: Final = 0
+NODE: Final = 1
+QUEUE: Final = 2  # grants: the first message
+QUEUE_LAST: Final = 3
+FREE: Final = 4  # when the last bit of its latest frame left
+DUE: Final = 5  # when to look at it next
+LENGTH: Final = 6  # the frame in service: its bytes, 0 for none
+BEGIN: Final = 7  # when its first bit leaves
+FRAME_END: Final = 8  # when its last bit leaves
+USES: Final = 9  # the circuit it leaves by
+ROW: Final = 10  # the transfer the frame before belongs to
+NEWEST: Final = 11  # the circuit of the output's latest change
+SEEN_DARK: Final = 12  # frames the crossbar has dropped in the dark, as last read
+FIRST_WINDOW: Final = 13  # timed: the oldest of its circuits in `windows` that is not over
+WINDOWS: Final = 14  # timed: how many there are
+PORT_COLUMNS: Final = 15
+
+MOST_WINDOWS: Final = 8  # circuits of one output that are written and not over
+
+# `transfers`, a row per piece of a message on one circuit.
+T_TASK: Final = 0
+T_PORT: Final = 1
+T_FAR: Final = 2
+T_CIRCUIT: Final = 3
+T_BYTES: Final = 4
+T_START: Final = 5
+T_END: Final = 6
+T_WALL_SENT: Final = 7  # data bytes of its frames, those sent again included
+T_WALL_RECEIVED: Final = 8
+T_SENT: Final = 9  # frames
+T_RECEIVED: Final = 10
+T_DARK: Final = 11
+T_RESENT: Final = 12
+T_EXTENT: Final = 13  # the extent its latest frame is in
+TRANSFER_COLUMNS: Final = 14
+
+# `circuits`, a row per circuit.
+X_PLANE: Final = 0
+X_SRC: Final = 1
+X_DST: Final = 2
+X_REQUEST: Final = 3
+X_DARK: Final = 4
+X_UP: Final = 5
+X_DOWN: Final = 6
+CIRCUIT_COLUMNS: Final = 7
+
+# `extents`, a row per run of bytes received in order on one transfer.
+E_TASK: Final = 0
+E_OFFSET: Final = 1
+E_LENGTH: Final = 2
+E_TRANSFER: Final = 3
+EXTENT_COLUMNS: Final = 4
+
+# `flying`, a row per frame sent and not received; a frame is in row serial % rows.
+F_SERIAL: Final = 0  # NONE: the row is free
+F_TASK: Final = 1
+F_OFFSET: Final = 2
+F_LENGTH: Final = 3
+F_PORT: Final = 4
+F_FAR: Final = 5
+F_TRANSFER: Final = 6
+F_LAST_BIT: Final = 7
+F_SENT: Final = 8
+F_TRIES: Final = 9
+FLYING_COLUMNS: Final = 10
+
+# `timers`, a binary heap.
+W_TIME: Final = 0
+W_WHAT: Final = 1
+W_ARG: Final = 2
+TIMER_COLUMNS: Final = 3
+COMPUTED: Final = 0  # task arg ends
+DELIVERED: Final = 1  # message arg ends, its latency over
+HEARD: Final = 2  # HEARD + event: the dispatcher is told
+
+# `news`, the events the dispatcher has not been told: [event, arg, when].
+W_EVENT: Final = 0
+W_OF: Final = 1
+W_WHEN: Final = 2
+NEWS_COLUMNS: Final = 3
+
+# `counters`.
+DONE: Final = 0  # tasks
+TURNS: Final = 1
+SLEEPS: Final = 2
+NAPS: Final = 3
+FRAMES_SENT: Final = 4
+FRAMES_RECEIVED: Final = 5
+FLYING: Final = 6
+RESENT: Final = 7
+DISORDER: Final = 8  # frames overtaken on their path
+DUPLICATES: Final = 9
+FOREIGN: Final = 10  # datagrams that are not the frame they claim to be
+MISSED: Final = 11  # frames woken too late for their slot
+LATE_ARRIVALS: Final = 12  # later than their latency allows
+SERIAL: Final = 13
+TRANSFERS: Final = 14
+CIRCUITS: Final = 15
+EXTENTS: Final = 16
+TIMERS: Final = 17
+NEWS_COUNT: Final = 18
+ENDED: Final = 19  # tasks put into `ended` so far
+NEXT_CHECK: Final = 20  # when the oldest frame in flight may be sent again
+CREDIT: Final = 21
+AWAKE_SINCE: Final = 22  # less what it slept
+OUTCOME: Final = 23
+FULL_TABLE: Final = 24
+CULPRIT: Final = 25  # the message a lost frame belongs to
+SEND_ERRORS: Final = 26
+ERRNO: Final = 27  # of the latest one
+NEXT_TICK: Final = 28  # timed: when the coming slots are to be written
+SETTLED: Final = 29  # how many of `ended` have been dealt with
+COUNTERS: Final = 32
+
+# `numbers`, the constants of a run.
+N_ZERO: Final = 0  # time zero on CLOCK_MONOTONIC
+N_LIMIT: Final = 1  # when the run is surely stuck
+N_QUANTUM: Final = 2  # virtual bytes of a full frame
+N_GUARD: Final = 3
+N_LATENCY: Final = 4
+N_NOTIFY: Final = 5
+N_NODES: Final = 6
+N_EPOLL: Final = 7  # file descriptor
+NUMBERS: Final = 8
+
+# `histograms`, a row per quantity in steps of HISTOGRAM_NS; the last bucket holds the rest.
+LATENESS: Final = 0  # of frames: ideal last bit to the call that sends
+HOP: Final = 1  # of messages: ideal last bit to arrival known
+DISPATCH: Final = 2  # event to crossbar written
+HISTOGRAM_NS: Final = 100
+BUCKETS: Final = 1 << 16
+# `extremes`, a row per quantity.
+COUNT: Final = 0
+SUM: Final = 1
+MOST: Final = 2
+
+# `control`: what the other threads write, and `progress`: what they read.
+STOP: Final = 0
+PROGRESS_DONE: Final = 0
+PROGRESS_NS: Final = 1
+
+
+class Wire(NamedTuple):
+    """What libc is called with. `port_of` maps a file descriptor to its port."""
+
+    fds: NDArray[np.int32]
+    port_of: Int64s
+    addresses: NDArray[np.uint8]
+    send_header: NDArray[np.void]
+    send_vector: NDArray[np.void]
+    send_buffer: NDArray[np.uint8]
+    receive_headers: NDArray[np.void]
+    receive_vectors: NDArray[np.void]
+    receive_buffers: NDArray[np.uint8]
+    epoll_events: NDArray[np.void]
+    timespec: Int64s
+
+
+class Engine(NamedTuple):
+    """Everything the engine works on, int64 unless said otherwise.
+
+    `psn` is [ports, ports, 2]: the next PSN to send and to expect on each path. `voq` is
+    [nodes * nodes, 2]: first and last message waiting from one node to another. `windows` is
+    [ports, MOST_WINDOWS], rings of circuits. `scale` float64[1] is virtual bytes per wall byte.
+    `ended` lists tasks in the order they end; a message is there twice if its latency had to pass.
+    """
+
+    numbers: Int64s
+    tasks: Int64s
+    successor_ptr: Int64s
+    successor: Int64s
+    ports: Int64s
+    scale: NDArray[np.float64]
+    node_port_ptr: Int64s
+    node_port: Int64s
+    windows: Int64s
+    voq: Int64s
+    transfers: Int64s
+    circuits: Int64s
+    extents: Int64s
+    flying: Int64s
+    psn: Int64s
+    timers: Int64s
+    news: Int64s
+    ended: Int64s
+    counters: Int64s
+    histograms: Int64s
+    extremes: Int64s
+    control: Int64s
+    progress: Int64s

@@ -1,0 +1,332 @@
+"""What follows from what happened: tasks end, the dispatcher hears, circuits are written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.dispatch._kernels_columns import (
+    A_AT,
+    A_COUNT,
+    A_DST,
+    A_FIRST,
+    A_OP,
+    A_PLANE,
+    A_SRC,
+    C_PLANES,
+    DROP,
+    EV_ARRIVED,
+    EV_READY,
+    EV_TICK,
+    MAKE,
+    PLANE_BASE,
+    PLANE_DELAY,
+    PLANE_DUPLEX,
+    PLANE_SLOTS,
+    R_CONTROL,
+    R_HORIZON,
+    R_KIND,
+    REACTIVE,
+    TIMED,
+)
+from scheduler.dispatch._kernels_dispatch import dispatch, slot_start_ns
+from scheduler.kernel import lean_kernel
+from scheduler.model.taskgraph import COMPUTE, MARKER, MESSAGE
+from testbed.emulator._kernels_crossbar import darken_input, darken_output, light
+from testbed.emulator._kernels_engine_columns import (
+    ARRIVAL,
+    CIRCUITS,
+    COMPUTED,
+    DELIVERED,
+    DISPATCH,
+    DONE,
+    DST,
+    DURATION,
+    END,
+    ENDED,
+    FIRST_WINDOW,
+    HEARD,
+    KIND,
+    LAST_BIT,
+    LATE_ARRIVALS,
+    MISSING,
+    MOST_WINDOWS,
+    N_LATENCY,
+    N_NODES,
+    N_NOTIFY,
+    N_ZERO,
+    NEVER,
+    NEWEST,
+    NEWS_COUNT,
+    NEXT_TICK,
+    NONE,
+    PORT,
+    READY,
+    SETTLED,
+    SRC,
+    START,
+    TABLE_CIRCUITS,
+    TABLE_NEWS,
+    TABLE_WINDOWS,
+    W_ARG,
+    W_EVENT,
+    W_OF,
+    W_WHAT,
+    W_WHEN,
+    WINDOWS,
+    X_DARK,
+    X_DOWN,
+    X_DST,
+    X_PLANE,
+    X_REQUEST,
+    X_SRC,
+    X_UP,
+    Engine,
+    Wire,
+)
+from testbed.emulator._kernels_engine_nic import enqueue, join_voq, read_clock, take_up
+from testbed.emulator._kernels_engine_tools import (
+    drop_timer,
+    fill_up,
+    next_timer_ns,
+    observe,
+    set_timer,
+)
+
+if TYPE_CHECKING:
+    from scheduler.dispatch._kernels_columns import Core, State
+    from testbed.emulator.crossbar import CrossbarTables
+
+__all__ = ["begin", "end_tasks", "ring_timers", "tell_dispatcher"]
+
+
+@lean_kernel
+def begin(engine: Engine, core: Core) -> None:
+    """Make ready, at time zero, every task that waits for none."""
+    for task in range(len(engine.tasks)):
+        if engine.tasks[task, MISSING] == 0:
+            make_ready(engine, core, task, 0)
+
+
+@lean_kernel
+def make_ready(engine: Engine, core: Core, task: int, clock_ns: int) -> None:
+    """Let a task go whose predecessors have all ended, the last of them at READY."""
+    line = engine.tasks[task]
+    if line[KIND] == COMPUTE:
+        line[START] = line[READY]
+        set_timer(engine, line[READY] + line[DURATION], COMPUTED, task)
+    elif line[KIND] == MARKER:
+        line[START] = line[READY]
+        line[END] = line[READY]
+        push(engine, task)
+    elif core.rule[R_KIND] == TIMED:
+        nodes = engine.numbers[N_NODES]
+        join_voq(engine, task, line[SRC] * nodes + line[DST])
+        for plane in range(len(core.planes)):
+            row = plane * nodes + line[SRC]
+            for at in range(engine.node_port_ptr[row], engine.node_port_ptr[row + 1]):
+                take_up(engine, core, engine.node_port[at], clock_ns)
+    else:
+        if core.rule[R_KIND] == REACTIVE:
+            notify(engine, EV_READY, task, line[READY])
+        if line[PORT] != NONE:
+            take_up(engine, core, line[PORT], clock_ns)
+
+
+@lean_kernel
+def push(engine: Engine, task: int) -> None:
+    """List a task that has ended."""
+    engine.ended[engine.counters[ENDED]] = task
+    engine.counters[ENDED] += 1
+
+
+@lean_kernel
+def ring_timers(engine: Engine, clock_ns: int) -> bool:
+    """Carry out the timers that are due, at their own times; say whether there were any."""
+    rang = False
+    while next_timer_ns(engine) <= clock_ns:
+        time_ns = next_timer_ns(engine)
+        what, arg = engine.timers[0, W_WHAT], engine.timers[0, W_ARG]
+        drop_timer(engine)
+        if what >= HEARD:
+            add_news(engine, what - HEARD, arg, time_ns)
+        else:
+            engine.tasks[arg, END] = time_ns
+            push(engine, arg)
+        rang = True
+    return rang
+
+
+@lean_kernel
+def end_tasks(engine: Engine, core: Core, clock_ns: int) -> bool:
+    """Let go what waited for the tasks that have ended; say whether there were any."""
+    counters = engine.counters
+    acted = counters[SETTLED] < counters[ENDED]
+    while counters[SETTLED] < counters[ENDED]:
+        task = engine.ended[counters[SETTLED]]
+        counters[SETTLED] += 1
+        line = engine.tasks[task]
+        if line[END] == NONE and not deliver(engine, task):
+            continue
+        counters[DONE] += 1
+        if line[KIND] == MESSAGE and core.rule[R_KIND] != TIMED:
+            notify(engine, EV_ARRIVED, task, line[END])
+        for at in range(engine.successor_ptr[task], engine.successor_ptr[task + 1]):
+            after = engine.successor[at]
+            waiting = engine.tasks[after]
+            waiting[READY] = max(waiting[READY], line[END])
+            waiting[MISSING] -= 1
+            if waiting[MISSING] == 0:
+                make_ready(engine, core, after, clock_ns)
+    return bool(acted)
+
+
+@lean_kernel
+def deliver(engine: Engine, message: int) -> bool:
+    """End a message whose bytes have all arrived; False where its latency is not over yet."""
+    line, latency_ns = engine.tasks[message], engine.numbers[N_LATENCY]
+    if latency_ns > 0:
+        if line[ARRIVAL] > line[LAST_BIT] + latency_ns:
+            engine.counters[LATE_ARRIVALS] += 1
+        set_timer(engine, line[ARRIVAL], DELIVERED, message)
+        return False
+    line[END] = line[ARRIVAL]
+    return True
+
+
+@lean_kernel
+def notify(engine: Engine, event: int, message: int, when_ns: int) -> None:
+    """Send the dispatcher word of an event."""
+    if engine.numbers[N_NOTIFY] > 0:
+        set_timer(engine, when_ns + engine.numbers[N_NOTIFY], HEARD + event, message)
+    else:
+        add_news(engine, event, message, when_ns)
+
+
+@lean_kernel
+def add_news(engine: Engine, event: int, message: int, when_ns: int) -> None:
+    """Queue an event for the dispatcher."""
+    count = engine.counters[NEWS_COUNT]
+    if count == len(engine.news):
+        fill_up(engine, TABLE_NEWS)
+        return
+    engine.news[count, W_EVENT] = event
+    engine.news[count, W_OF] = message
+    engine.news[count, W_WHEN] = when_ns
+    engine.counters[NEWS_COUNT] = count + 1
+
+
+@lean_kernel
+def tell_dispatcher(
+    engine: Engine, state: State, wire: Wire, tables: CrossbarTables, clock_ns: int
+) -> bool:
+    """Give the dispatcher its events and carry out its rows; say whether there were any."""
+    core = state.core
+    if core.rule[R_KIND] == TIMED and engine.counters[NEXT_TICK] <= clock_ns:
+        add_news(engine, EV_TICK, 0, clock_ns)
+    count = engine.counters[NEWS_COUNT]
+    for at in range(count):
+        when_ns = engine.news[at, W_WHEN]
+        rows = dispatch(state, when_ns, engine.news[at, W_EVENT], engine.news[at, W_OF])
+        for row in range(rows):
+            carry_out(engine, core, wire, tables, row, when_ns)
+    engine.counters[NEWS_COUNT] = 0
+    if core.rule[R_KIND] == TIMED and count > 0:
+        engine.counters[NEXT_TICK] = next_tick_ns(state)
+    return bool(count > 0)
+
+
+@lean_kernel
+def next_tick_ns(state: State) -> int:
+    """Return when the next slot comes within the horizon."""
+    core, earliest_ns = state.core, NEVER
+    for plane in range(len(core.planes)):
+        if core.planes[plane, PLANE_SLOTS] > 0:
+            start_ns = slot_start_ns(state, plane, core.cursor[C_PLANES + plane])
+            earliest_ns = min(earliest_ns, start_ns)
+    if earliest_ns == NEVER:
+        return NEVER
+    return int(earliest_ns - core.rule[R_CONTROL] - core.rule[R_HORIZON])
+
+
+@lean_kernel
+def carry_out(
+    engine: Engine, core: Core, wire: Wire, tables: CrossbarTables, row: int, when_ns: int
+) -> None:
+    """Do what one row of the dispatcher's actions says: darken, light, grant."""
+    action = core.actions[row]
+    plane = action[A_PLANE]
+    base = core.planes[plane, PLANE_BASE]
+    port, far = base + action[A_SRC], base + action[A_DST]
+    if action[A_OP] == DROP:
+        dark_ns = max(action[A_AT], read_clock(engine, wire)) + core.rule[R_CONTROL]
+        darken_output(tables, port, engine.numbers[N_ZERO] + dark_ns)
+        darken_input(tables, far, engine.numbers[N_ZERO] + dark_ns)
+        end_circuit(engine, port, dark_ns)
+    elif action[A_OP] == MAKE:
+        make_circuit(engine, core, wire, tables, row)
+        if action[A_AT] <= when_ns:
+            observe(engine, DISPATCH, read_clock(engine, wire) - when_ns)
+    circuit = engine.ports[port, NEWEST]
+    for at in range(action[A_FIRST], action[A_FIRST] + action[A_COUNT]):
+        enqueue(engine, core.granted[at], port, circuit)
+    take_up(engine, core, port, when_ns)
+
+
+@lean_kernel
+def make_circuit(engine: Engine, core: Core, wire: Wire, tables: CrossbarTables, row: int) -> None:
+    """Write a new circuit into the crossbar, dark first, and record it."""
+    action = core.actions[row]
+    plane = action[A_PLANE]
+    base, duplex = core.planes[plane, PLANE_BASE], core.planes[plane, PLANE_DUPLEX] != 0
+    port, far = base + action[A_SRC], base + action[A_DST]
+    zero_ns = engine.numbers[N_ZERO]
+    request_ns = max(action[A_AT], read_clock(engine, wire))
+    dark_ns = request_ns + core.rule[R_CONTROL]
+    up_ns = dark_ns + core.planes[plane, PLANE_DELAY]
+    darken_output(tables, port, zero_ns + dark_ns)
+    darken_input(tables, far, zero_ns + dark_ns)
+    light(tables, port, far, zero_ns + up_ns)
+    if duplex:
+        darken_output(tables, far, zero_ns + dark_ns)
+        darken_input(tables, port, zero_ns + dark_ns)
+        light(tables, far, port, zero_ns + up_ns)
+    number = engine.counters[CIRCUITS]
+    if number == len(engine.circuits):
+        fill_up(engine, TABLE_CIRCUITS)
+        return
+    engine.counters[CIRCUITS] = number + 1
+    line = engine.circuits[number]
+    line[X_PLANE] = plane
+    line[X_SRC] = action[A_SRC]
+    line[X_DST] = action[A_DST]
+    line[X_REQUEST] = request_ns
+    line[X_DARK] = dark_ns
+    line[X_UP] = up_ns
+    line[X_DOWN] = NONE
+    add_circuit(engine, core, port, number, dark_ns)
+    if duplex:
+        add_circuit(engine, core, far, number, dark_ns)
+        take_up(engine, core, far, request_ns)
+
+
+@lean_kernel
+def end_circuit(engine: Engine, port: int, dark_ns: int) -> None:
+    """Record that the newest circuit of an output, if it stands, goes dark."""
+    circuit = engine.ports[port, NEWEST]
+    if circuit != NONE and engine.circuits[circuit, X_DOWN] == NONE:
+        engine.circuits[circuit, X_DOWN] = dark_ns
+
+
+@lean_kernel
+def add_circuit(engine: Engine, core: Core, port: int, circuit: int, dark_ns: int) -> None:
+    """Make `circuit` the newest of an output, after the one before it has ended."""
+    end_circuit(engine, port, dark_ns)
+    line = engine.ports[port]
+    line[NEWEST] = circuit
+    if core.rule[R_KIND] != TIMED:
+        return
+    if line[WINDOWS] == MOST_WINDOWS:
+        fill_up(engine, TABLE_WINDOWS)
+        return
+    engine.windows[port, (line[FIRST_WINDOW] + line[WINDOWS]) % MOST_WINDOWS] = circuit
+    line[WINDOWS] += 1

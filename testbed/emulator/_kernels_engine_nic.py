@@ -1,0 +1,596 @@
+"""The NICs: which frame each output sends next and when, sending it, and receiving.
+
+An output takes the next frame into service and sends it when its last bit would have left. Ordered
+and reactive programs grant messages to outputs, which send them in that order; under a timed
+program the outputs of a node draw on its virtual output queues while their circuit stands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from scheduler.dispatch._kernels_columns import (
+    EV_STARTED,
+    PLANE_BASE,
+    PLANE_RATE,
+    R_KIND,
+    R_LOOKAHEAD,
+    R_TASKS,
+    TIMED,
+)
+from scheduler.dispatch._kernels_rows import wire_ns
+from scheduler.kernel import lean_kernel
+from testbed.emulator._kernels_engine_columns import (
+    ARRIVAL,
+    BEGIN,
+    CIRCUIT,
+    CULPRIT,
+    DISORDER,
+    DUE,
+    DUPLICATES,
+    E_LENGTH,
+    E_OFFSET,
+    E_TASK,
+    E_TRANSFER,
+    ENDED,
+    ERRNO,
+    EXTENTS,
+    F_FAR,
+    F_LAST_BIT,
+    F_LENGTH,
+    F_OFFSET,
+    F_PORT,
+    F_SENT,
+    F_SERIAL,
+    F_TASK,
+    F_TRANSFER,
+    F_TRIES,
+    FIRST_WINDOW,
+    FLYING,
+    FOREIGN,
+    FRAME_END,
+    FRAMES_RECEIVED,
+    FRAMES_SENT,
+    FREE,
+    GOT,
+    HEARD,
+    HOP,
+    LAST_BIT,
+    LATENESS,
+    LENGTH,
+    LOST,
+    MISSED,
+    MISSING,
+    MOST_TRIES,
+    MOST_WINDOWS,
+    N_GUARD,
+    N_LATENCY,
+    N_NODES,
+    N_NOTIFY,
+    N_QUANTUM,
+    N_ZERO,
+    NEVER,
+    NEWEST,
+    NEXT,
+    NEXT_CHECK,
+    NODE,
+    NONE,
+    OUTCOME,
+    PLANE,
+    PORT,
+    QUEUE,
+    QUEUE_LAST,
+    READY,
+    RESEND_NS,
+    RESENT,
+    ROW,
+    SEEN_DARK,
+    SEND_ERRORS,
+    SENT,
+    SERIAL,
+    SIZE,
+    START,
+    T_BYTES,
+    T_CIRCUIT,
+    T_DARK,
+    T_END,
+    T_EXTENT,
+    T_FAR,
+    T_PORT,
+    T_RECEIVED,
+    T_RESENT,
+    T_SENT,
+    T_START,
+    T_TASK,
+    T_WALL_RECEIVED,
+    T_WALL_SENT,
+    TABLE_EXTENTS,
+    TABLE_FLYING,
+    TABLE_TRANSFERS,
+    TRANSFERS,
+    USES,
+    WINDOWS,
+    X_DOWN,
+    X_DST,
+    X_SRC,
+    X_UP,
+    Engine,
+    Wire,
+)
+from testbed.emulator._kernels_engine_tools import fill_up, observe, set_timer, take, write_headers
+from testbed.emulator._kernels_libc import (
+    MSG_DONTWAIT,
+    MSG_TRUNC,
+    errno,
+    monotonic_ns,
+    recvmmsg,
+    sendmmsg,
+)
+from testbed.emulator.frames import (
+    BTH_BYTES,
+    CRC_BYTES,
+    FIRST_QP,
+    HEADER_BYTES,
+    LEAST_DATA_BYTES,
+    PSN_MODULUS,
+)
+
+if TYPE_CHECKING:
+    from scheduler.dispatch._kernels_columns import Core
+    from scheduler.model.taskgraph import Int64s
+
+__all__ = ["enqueue", "join_voq", "read_clock", "receive", "resend", "serve", "take_up"]
+
+ADDRESS_BYTES: Final = 16
+DARK_FRAMES: Final = 2  # a column of the crossbar's counters
+BITS_NS: Final = 8_000_000_000
+
+
+@lean_kernel
+def read_clock(engine: Engine, wire: Wire) -> int:
+    """Return the time since time zero."""
+    return int(monotonic_ns(wire.timespec) - engine.numbers[N_ZERO])
+
+
+@lean_kernel
+def enqueue(engine: Engine, message: int, port: int, circuit: int) -> None:
+    """Put a granted message behind the others of its output."""
+    engine.tasks[message, PORT] = port
+    engine.tasks[message, CIRCUIT] = circuit
+    line = engine.ports[port]
+    if line[QUEUE] == NONE:
+        line[QUEUE] = message
+    else:
+        engine.tasks[line[QUEUE_LAST], NEXT] = message
+    line[QUEUE_LAST] = message
+
+
+@lean_kernel
+def join_voq(engine: Engine, message: int, queue: int) -> None:
+    """Put a ready message into its virtual output queue, which is ordered by (ready, id)."""
+    tasks, ends = engine.tasks, engine.voq[queue]
+    before, after = NONE, ends[0]
+    if after != NONE and not goes_before(engine, message, ends[1]):
+        before, after = ends[1], NONE  # almost always: it is the latest
+    while after != NONE and (tasks[after, SENT] > 0 or not goes_before(engine, message, after)):
+        before, after = after, tasks[after, NEXT]
+    tasks[message, NEXT] = after
+    if before == NONE:
+        ends[0] = message
+    else:
+        tasks[before, NEXT] = message
+    if after == NONE:
+        ends[1] = message
+
+
+@lean_kernel
+def goes_before(engine: Engine, message: int, other: int) -> bool:
+    """Say whether `message` was ready before `other`, or at the same time and has the lower id."""
+    ready, others = engine.tasks[message, READY], engine.tasks[other, READY]
+    return bool(ready < others or (ready == others and message < other))
+
+
+@lean_kernel
+def queue_of(engine: Engine, core: Core, port: int, circuit: int) -> int:
+    """Return the virtual output queue that `port` serves by `circuit`."""
+    near, far = engine.ports[port, NODE], engine.ports[far_of(engine, core, port, circuit), NODE]
+    return int(near * engine.numbers[N_NODES] + far)
+
+
+@lean_kernel
+def far_of(engine: Engine, core: Core, port: int, circuit: int) -> int:
+    """Return the port at the other end of `circuit`; on a duplex plane it is read both ways."""
+    base, line = core.planes[engine.ports[port, PLANE], PLANE_BASE], engine.circuits[circuit]
+    far = base + line[X_DST]
+    return int(base + line[X_SRC] if far == port else far)
+
+
+@lean_kernel
+def head_of(engine: Engine, core: Core, port: int) -> int:
+    """Return the message `port` sends from by the circuit it uses, or NONE."""
+    if core.rule[R_KIND] == TIMED:
+        return int(engine.voq[queue_of(engine, core, port, engine.ports[port, USES]), 0])
+    return int(engine.ports[port, QUEUE])
+
+
+@lean_kernel
+def take_up(engine: Engine, core: Core, port: int, clock_ns: int) -> None:
+    """Take the next frame of an idle output into service, or note when to look at it again."""
+    if engine.ports[port, LENGTH] > 0:
+        return
+    if core.rule[R_KIND] == TIMED:
+        take_queued(engine, core, port, clock_ns)
+    else:
+        take_granted(engine, core, port)
+
+
+@lean_kernel
+def take_granted(engine: Engine, core: Core, port: int) -> None:
+    """Take from the first message granted, once it is ready."""
+    line = engine.ports[port]
+    line[DUE] = NEVER
+    message = line[QUEUE]
+    if message == NONE or engine.tasks[message, MISSING] > 0:
+        return
+    task = engine.tasks[message]
+    line[USES] = task[CIRCUIT]
+    line[BEGIN] = max(task[READY], engine.circuits[task[CIRCUIT], X_UP], line[FREE])
+    if task[SENT] == 0 and core.rule[R_LOOKAHEAD] > 0:
+        told_ns = line[BEGIN] + engine.numbers[N_NOTIFY]
+        set_timer(engine, told_ns, HEARD + EV_STARTED, message)
+    length = min(task[SIZE] - task[SENT], engine.numbers[N_QUANTUM])
+    begin_frame(engine, core, port, message, length)
+
+
+@lean_kernel
+def take_queued(engine: Engine, core: Core, port: int, clock_ns: int) -> None:
+    """Take from the queue the output's circuit leads to what still fits before its end."""
+    line, guard_ns = engine.ports[port], engine.numbers[N_GUARD]
+    while line[WINDOWS] > 0:
+        circuit = engine.windows[port, line[FIRST_WINDOW]]
+        up_ns, down_ns = engine.circuits[circuit, X_UP], engine.circuits[circuit, X_DOWN]
+        if down_ns == NONE:
+            down_ns = NEVER
+        end_ns = down_ns - guard_ns
+        begin_ns = max(line[FREE], up_ns)
+        if begin_ns < end_ns and clock_ns + guard_ns // 3 <= down_ns:
+            message = engine.voq[queue_of(engine, core, port, circuit), 0]
+            if message == NONE:
+                line[DUE] = end_ns
+                if clock_ns < end_ns:
+                    return
+            else:
+                task = engine.tasks[message]
+                begin_ns = max(begin_ns, task[READY])
+                if begin_ns > clock_ns:
+                    line[DUE] = begin_ns
+                    return
+                rate_bps = core.planes[line[PLANE], PLANE_RATE]
+                length = min(task[SIZE] - task[SENT], engine.numbers[N_QUANTUM])
+                length = min(length, int((end_ns - begin_ns) * (rate_bps / BITS_NS)))
+                if length > 0:
+                    line[USES] = circuit
+                    line[BEGIN] = begin_ns
+                    begin_frame(engine, core, port, message, length)
+                    return
+        line[FIRST_WINDOW] = (line[FIRST_WINDOW] + 1) % MOST_WINDOWS
+        line[WINDOWS] -= 1
+    line[DUE] = NEVER
+
+
+@lean_kernel
+def continues(engine: Engine, port: int, message: int) -> bool:
+    """Say whether the frame in service goes on, without a gap, with the output's last transfer."""
+    line = engine.ports[port]
+    if line[ROW] == NONE or line[BEGIN] != line[FREE]:
+        return False
+    row = engine.transfers[line[ROW]]
+    return bool(row[T_TASK] == message and row[T_CIRCUIT] == line[USES])
+
+
+@lean_kernel
+def begin_frame(engine: Engine, core: Core, port: int, message: int, length: int) -> None:
+    """Fix when the last bit of the frame in service leaves."""
+    line = engine.ports[port]
+    rate_bps = core.planes[line[PLANE], PLANE_RATE]
+    if continues(engine, port, message):
+        row = engine.transfers[line[ROW]]
+        line[FRAME_END] = row[T_START] + wire_ns(row[T_BYTES] + length, rate_bps)
+    else:
+        line[FRAME_END] = line[BEGIN] + wire_ns(length, rate_bps)
+    line[LENGTH] = length
+    line[DUE] = line[FRAME_END]
+
+
+@lean_kernel
+def serve(engine: Engine, core: Core, wire: Wire, port: int, clock_ns: int) -> int:
+    """Do what an output is due for; return the port a frame went to, or NONE.
+
+    Under a timed program a frame woken too late for its slot is not sent: its bytes wait for the
+    next circuit. Two outputs that drain one queue may find it empty at the end of a frame.
+    """
+    line = engine.ports[port]
+    length = line[LENGTH]
+    line[LENGTH] = 0
+    if length == 0:
+        take_up(engine, core, port, clock_ns)
+        return NONE
+    message = head_of(engine, core, port)
+    if message == NONE:
+        line[FREE] = line[FRAME_END]
+        take_up(engine, core, port, clock_ns)
+        return NONE
+    now_ns = read_clock(engine, wire)
+    down_ns = engine.circuits[line[USES], X_DOWN]
+    late = down_ns != NONE and now_ns + engine.numbers[N_GUARD] // 3 > down_ns
+    if late and core.rule[R_KIND] == TIMED:
+        engine.counters[MISSED] += 1
+        take_up(engine, core, port, now_ns)
+        return NONE
+    row = send_next(engine, core, wire, port, message, length, now_ns)
+    if row == NONE:
+        return NONE
+    take_up(engine, core, port, clock_ns)
+    return int(engine.flying[row, F_FAR])
+
+
+@lean_kernel
+def send_next(
+    engine: Engine, core: Core, wire: Wire, port: int, message: int, length: int, now_ns: int
+) -> int:
+    """Send the frame in service; return its row in `flying`, or NONE where a table is full."""
+    line, task = engine.ports[port], engine.tasks[message]
+    length = min(length, task[SIZE] - task[SENT])
+    far = far_of(engine, core, port, line[USES])
+    if not continues(engine, port, message) and not open_transfer(
+        engine, port, far, message, line[BEGIN]
+    ):
+        return NONE
+    row = free_row(engine)
+    if row == NONE:
+        return NONE
+    if task[SENT] == 0:
+        task[START] = line[BEGIN]
+    frame = engine.flying[row]
+    frame[F_TASK] = message
+    frame[F_OFFSET] = task[SENT]
+    frame[F_LENGTH] = length
+    frame[F_PORT] = port
+    frame[F_FAR] = far
+    frame[F_TRANSFER] = line[ROW]
+    frame[F_LAST_BIT] = line[FRAME_END]
+    frame[F_TRIES] = 0
+    engine.transfers[line[ROW], T_BYTES] += length
+    task[SENT] += length
+    task[LAST_BIT] = max(task[LAST_BIT], line[FRAME_END])
+    line[FREE] = line[FRAME_END]
+    if task[SENT] == task[SIZE]:
+        leave_queue(engine, core, port)
+    observe(engine, LATENESS, now_ns - line[FRAME_END])
+    launch(engine, core, wire, row, now_ns)
+    return row
+
+
+@lean_kernel
+def leave_queue(engine: Engine, core: Core, port: int) -> None:
+    """Take the message that is all sent off the head of its queue."""
+    if core.rule[R_KIND] == TIMED:
+        ends = engine.voq[queue_of(engine, core, port, engine.ports[port, USES])]
+        ends[0] = engine.tasks[ends[0], NEXT]
+    else:
+        line = engine.ports[port]
+        line[QUEUE] = engine.tasks[line[QUEUE], NEXT]
+
+
+@lean_kernel
+def open_transfer(engine: Engine, port: int, far: int, message: int, begin_ns: int) -> bool:
+    """Begin a transfer; False where there is no room to record it."""
+    number = engine.counters[TRANSFERS]
+    if number == len(engine.transfers):
+        fill_up(engine, TABLE_TRANSFERS)
+        return False
+    engine.counters[TRANSFERS] = number + 1
+    row = engine.transfers[number]
+    row[T_TASK] = message
+    row[T_PORT] = port
+    row[T_FAR] = far
+    row[T_CIRCUIT] = engine.ports[port, USES]
+    row[T_START] = begin_ns
+    row[T_END] = NONE
+    row[T_EXTENT] = NONE
+    engine.ports[port, ROW] = number
+    return True
+
+
+@lean_kernel
+def free_row(engine: Engine) -> int:
+    """Number a new frame and return its row in `flying`, or NONE where all are taken."""
+    rows, serial = len(engine.flying), engine.counters[SERIAL]
+    for candidate in range(serial, serial + rows):
+        row = candidate % rows
+        if engine.flying[row, F_SERIAL] == NONE:
+            engine.flying[row, F_SERIAL] = candidate
+            engine.counters[SERIAL] = candidate + 1
+            engine.counters[FLYING] += 1
+            return row
+    fill_up(engine, TABLE_FLYING)
+    return NONE
+
+
+@lean_kernel
+def launch(engine: Engine, core: Core, wire: Wire, row: int, now_ns: int) -> None:
+    """Hand the frame in `row` of `flying` to the kernel; it has arrived when the call returns."""
+    frame = engine.flying[row]
+    port, far, message = frame[F_PORT], frame[F_FAR], frame[F_TASK]
+    transfer = engine.transfers[frame[F_TRANSFER]]
+    exact = int(np.ceil(frame[F_LENGTH] / engine.scale[0]))
+    most = len(wire.send_buffer) - BTH_BYTES - CRC_BYTES
+    data = min(max((exact + 3) // 4 * 4, LEAST_DATA_BYTES), most)
+    psn = engine.psn[port, far, 0]
+    write_headers(
+        wire.send_buffer,
+        port,
+        psn,
+        message // core.rule[R_TASKS],
+        message % core.rule[R_TASKS],
+        frame[F_OFFSET],
+        frame[F_LENGTH],
+        engine.tasks[message, SIZE],
+        frame[F_SERIAL],
+    )
+    wire.send_vector[0]["len"] = BTH_BYTES + data + CRC_BYTES
+    wire.send_header[0]["name"] = wire.addresses.ctypes.data + ADDRESS_BYTES * far
+    frame[F_SENT] = now_ns
+    frame[F_TRIES] += 1
+    engine.counters[NEXT_CHECK] = min(engine.counters[NEXT_CHECK], now_ns + RESEND_NS)
+    done = sendmmsg(wire.fds[port], wire.send_header.ctypes.data, np.uint32(1), MSG_DONTWAIT)
+    if done != 1:
+        engine.counters[SEND_ERRORS] += 1
+        engine.counters[ERRNO] = errno()
+        return
+    engine.psn[port, far, 0] = (psn + 1) % PSN_MODULUS
+    engine.counters[FRAMES_SENT] += 1
+    transfer[T_SENT] += 1
+    transfer[T_WALL_SENT] += data
+
+
+@lean_kernel
+def resend(engine: Engine, core: Core, wire: Wire, counted: Int64s, clock_ns: int) -> None:
+    """Send again what is in flight for too long and has its circuit, and note when to look next.
+
+    `counted` are the crossbar's counters.
+    """
+    engine.counters[NEXT_CHECK] = NEVER
+    left = engine.counters[FLYING]
+    for row in range(len(engine.flying)):
+        if left == 0:
+            break
+        frame = engine.flying[row]
+        if frame[F_SERIAL] == NONE:
+            continue
+        left -= 1
+        due_ns = frame[F_SENT] + RESEND_NS
+        if clock_ns < due_ns:
+            engine.counters[NEXT_CHECK] = min(engine.counters[NEXT_CHECK], due_ns)
+            continue
+        port, transfer = frame[F_PORT], engine.transfers[frame[F_TRANSFER]]
+        if counted[port, DARK_FRAMES] > engine.ports[port, SEEN_DARK]:
+            engine.ports[port, SEEN_DARK] += 1
+            transfer[T_DARK] += 1
+        if not leads_to(engine, core, port, frame[F_FAR], clock_ns):
+            frame[F_SENT] = clock_ns
+            engine.counters[NEXT_CHECK] = min(engine.counters[NEXT_CHECK], clock_ns + RESEND_NS)
+            continue
+        if frame[F_TRIES] >= MOST_TRIES:
+            engine.counters[OUTCOME] = LOST
+            engine.counters[CULPRIT] = frame[F_TASK]
+            return
+        engine.counters[RESENT] += 1
+        transfer[T_RESENT] += 1
+        launch(engine, core, wire, row, clock_ns)
+
+
+@lean_kernel
+def leads_to(engine: Engine, core: Core, port: int, far: int, clock_ns: int) -> bool:
+    """Say whether a frame sent now by `port` reaches `far`."""
+    line = engine.ports[port]
+    circuit = line[NEWEST]
+    if core.rule[R_KIND] == TIMED:
+        if line[WINDOWS] == 0:
+            return False
+        circuit = engine.windows[port, line[FIRST_WINDOW]]
+    if circuit == NONE:
+        return False
+    if far_of(engine, core, port, circuit) != far or clock_ns < engine.circuits[circuit, X_UP]:
+        return False
+    down_ns = engine.circuits[circuit, X_DOWN]
+    return bool(down_ns == NONE or clock_ns + engine.numbers[N_GUARD] // 3 <= down_ns)
+
+
+@lean_kernel
+def receive(engine: Engine, core: Core, wire: Wire, port: int) -> None:
+    """Take in all that has arrived at `port`; messages that are complete are listed as ended."""
+    most = len(wire.receive_headers)
+    while True:
+        count = recvmmsg(
+            wire.fds[port],
+            wire.receive_headers.ctypes.data,
+            np.uint32(most),
+            MSG_DONTWAIT | MSG_TRUNC,
+            0,
+        )
+        if count <= 0:
+            return
+        now_ns = read_clock(engine, wire)
+        for k in range(count):
+            size = int(wire.receive_headers[k]["len"])
+            land(engine, core, port, wire.receive_buffers[k], size, now_ns)
+        if count < most:
+            return
+
+
+@lean_kernel
+def land(engine: Engine, core: Core, port: int, buffer: Any, size: int, now_ns: int) -> None:  # noqa: ANN401
+    """Account for one received datagram of `size` bytes."""
+    if size < BTH_BYTES + HEADER_BYTES + CRC_BYTES:
+        engine.counters[FOREIGN] += 1
+        return
+    serial = take(buffer, BTH_BYTES + 24, 8)
+    frame = engine.flying[serial % len(engine.flying)]
+    sender = take(buffer, 5, 3) - FIRST_QP
+    if frame[F_SERIAL] != serial:
+        engine.counters[DUPLICATES] += 1
+        return
+    task = take(buffer, BTH_BYTES, 4) * core.rule[R_TASKS] + take(buffer, BTH_BYTES + 4, 4)
+    offset, length = take(buffer, BTH_BYTES + 8, 8), take(buffer, BTH_BYTES + 16, 8)
+    same = frame[F_TASK] == task and frame[F_OFFSET] == offset and frame[F_LENGTH] == length
+    if not same or frame[F_PORT] != sender or frame[F_FAR] != port:
+        engine.counters[FOREIGN] += 1
+        return
+    psn, expected = take(buffer, 9, 3), engine.psn[sender, port, 1]
+    if (psn - expected) % PSN_MODULUS >= PSN_MODULUS // 2:
+        engine.counters[DISORDER] += 1
+    else:
+        engine.psn[sender, port, 1] = (psn + 1) % PSN_MODULUS
+    if not record_extent(engine, frame[F_TRANSFER], task, offset, length):
+        return
+    frame[F_SERIAL] = NONE
+    engine.counters[FLYING] -= 1
+    engine.counters[FRAMES_RECEIVED] += 1
+    transfer = engine.transfers[frame[F_TRANSFER]]
+    transfer[T_RECEIVED] += 1
+    transfer[T_WALL_RECEIVED] += size - BTH_BYTES - CRC_BYTES
+    arrival_ns = max(now_ns, frame[F_LAST_BIT] + engine.numbers[N_LATENCY])
+    transfer[T_END] = max(transfer[T_END], arrival_ns)
+    line = engine.tasks[task]
+    line[ARRIVAL] = max(line[ARRIVAL], arrival_ns)
+    line[GOT] += length
+    if line[GOT] == line[SIZE]:
+        observe(engine, HOP, now_ns - line[LAST_BIT])
+        engine.ended[engine.counters[ENDED]] = task
+        engine.counters[ENDED] += 1
+
+
+@lean_kernel
+def record_extent(engine: Engine, transfer: int, task: int, offset: int, length: int) -> bool:
+    """Record received bytes; False where there is no room to."""
+    row = engine.transfers[transfer]
+    if row[T_EXTENT] != NONE:
+        extent = engine.extents[row[T_EXTENT]]
+        if extent[E_OFFSET] + extent[E_LENGTH] == offset:
+            extent[E_LENGTH] += length
+            return True
+    number = engine.counters[EXTENTS]
+    if number == len(engine.extents):
+        fill_up(engine, TABLE_EXTENTS)
+        return False
+    engine.counters[EXTENTS] = number + 1
+    extent = engine.extents[number]
+    extent[E_TASK] = task
+    extent[E_OFFSET] = offset
+    extent[E_LENGTH] = length
+    extent[E_TRANSFER] = transfer
+    row[T_EXTENT] = number
+    return True

@@ -1,0 +1,348 @@
+"""The engine's tables: made and sized before time zero, read back as a `Timeline` afterwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from scheduler.dispatch import _kernels_columns as col
+from scheduler.dispatch.layout import new_state, prepare
+from scheduler.model.program import Entry, OrderedProgram, ReactiveProgram, TimedProgram
+from scheduler.model.taskgraph import COMPUTE, MESSAGE, Arcs, TaskGraph, csr
+from scheduler.model.timeline import NONE, Circuits, Timeline, Transfers
+from testbed.emulator import _kernels_engine_columns as e
+from testbed.emulator.crossbar import COUNTERS, DEPTH, NEVER, CrossbarTables
+from testbed.emulator.dilation import Dilation
+from testbed.emulator.frames import BTH_BYTES, CRC_BYTES, LEAST_DATA_BYTES
+from testbed.emulator.network import PortSockets
+from topologies.fabric import Fabric, Plane
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from scheduler.dispatch.layout import Layout
+    from scheduler.model.taskgraph import Int64s
+
+__all__ = [
+    "dispatcher_state",
+    "initial_circuits",
+    "new_engine",
+    "new_wire",
+    "read_timeline",
+    "unreal_engine",
+]
+
+_FLYING: Final = 4096
+_SPARE: Final = 1024
+_RECEIVE_BATCH: Final = 16
+_RECEIVE_BYTES: Final = 64  # the headers; the filler is not copied
+_EPOLL_EVENTS: Final = 64
+_SLOTS_AHEAD: Final = 2
+_CIRCUITS_PER_MESSAGE: Final = 4  # a policy may bring up circuits that it then does not use
+
+
+def _slot_lengths_ns(program: TimedProgram) -> list[int]:
+    """Return how long every slot of every plane is."""
+    lengths: list[int] = []
+    for slots in program.planes:
+        begins = [slot.offset_ns for slot in slots]
+        lengths += np.diff([*begins, *(b + program.period_ns for b in begins[:1])]).tolist()
+    return lengths
+
+
+def dispatcher_state(layout: Layout) -> col.State:
+    """Make the dispatcher's memory; timed programs are written two of their shortest slots ahead.
+
+    Two and not more, less 1 ns: a row of the crossbar has room for that many.
+    """
+    if not isinstance(layout.program, TimedProgram):
+        return new_state(layout)
+    shortest_ns = min(_slot_lengths_ns(layout.program), default=layout.program.period_ns)
+    return new_state(layout, horizon_ns=_SLOTS_AHEAD * shortest_ns - 1)
+
+
+def initial_circuits(layout: Layout) -> Int64s:
+    """Return (src, dst), ports over all planes, of every direction lit at time zero."""
+    peers = layout.sides[: len(layout.ports), col.SIDE_PEER]
+    sources = np.flatnonzero(peers >= 0)
+    return np.column_stack([sources, peers[sources] % len(layout.ports)]).astype(np.int64)
+
+
+def _most_circuits(layout: Layout, limit_ns: int) -> int:
+    standing = len(initial_circuits(layout))
+    if isinstance(layout.program, ReactiveProgram):
+        return standing + _CIRCUITS_PER_MESSAGE * int((layout.work.kind == MESSAGE).sum()) + _SPARE
+    if not isinstance(layout.program, TimedProgram):
+        return standing + layout.iterations * len(layout.tables.entries)
+    cycles = -(-limit_ns // layout.program.period_ns) + 2
+    ports = layout.planes[:, col.PLANE_PORTS] * layout.planes[:, col.PLANE_SLOTS]
+    return standing + int(cycles * ports.sum()) + _SPARE
+
+
+def _most_transfers(layout: Layout, circuits: int) -> int:
+    """Bound how many pieces messages move in: a piece ends with its message or with a circuit.
+
+    Outputs that share a queue may each have a piece of every message.
+    """
+    messages = int((layout.work.kind == MESSAGE).sum())
+    if not isinstance(layout.program, TimedProgram):
+        return messages
+    return messages * len(layout.planes) + circuits
+
+
+def new_engine(
+    layout: Layout,
+    dilation: Dilation,
+    *,
+    limit_ns: int,
+    guard_ns: int,
+    epoll_fd: int,
+    control: Int64s,
+    progress: Int64s,
+) -> e.Engine:
+    """Make the engine's memory before time zero; all times of `layout` are dilated.
+
+    Every table is filled here, so that no page of it is missing in real time.
+    """
+    total, ports = len(layout.work.kind), len(layout.ports)
+    nodes = layout.fabric.nodes
+    keys = layout.ports[:, col.PORT_PLANE] * nodes + layout.ports[:, col.PORT_NODE]
+    node_port_ptr, node_port = csr(keys, np.arange(ports), len(layout.planes) * nodes)
+    circuits = _most_circuits(layout, limit_ns)
+    transfers = _most_transfers(layout, circuits)
+    tables = e.Engine(
+        numbers=np.zeros(e.NUMBERS, np.int64),
+        tasks=np.full((total, e.TASK_COLUMNS), NONE, np.int64),
+        successor_ptr=layout.work.successor_ptr,
+        successor=layout.work.successor,
+        ports=np.full((ports, e.PORT_COLUMNS), NONE, np.int64),
+        scale=np.array([dilation.bytes_per_wall_byte]),
+        node_port_ptr=node_port_ptr,
+        node_port=node_port,
+        windows=np.full((ports, e.MOST_WINDOWS), NONE, np.int64),
+        voq=np.full((nodes * nodes, 2), NONE, np.int64),
+        transfers=np.full((transfers, e.TRANSFER_COLUMNS), 0, np.int64),
+        circuits=np.full((circuits, e.CIRCUIT_COLUMNS), NONE, np.int64),
+        extents=np.full((transfers + _FLYING + _SPARE, e.EXTENT_COLUMNS), NONE, np.int64),
+        flying=np.full((_FLYING, e.FLYING_COLUMNS), NONE, np.int64),
+        psn=np.full((ports, ports, 2), 0, np.int64),
+        timers=np.full((2 * total + 16, e.TIMER_COLUMNS), NONE, np.int64),
+        news=np.full((2 * total + 16, e.NEWS_COLUMNS), NONE, np.int64),
+        ended=np.full(2 * total + 1, NONE, np.int64),
+        counters=np.zeros(e.COUNTERS, np.int64),
+        histograms=np.full((3, e.BUCKETS), 0, np.int64),
+        extremes=np.zeros((3, 3), np.int64),
+        control=control,
+        progress=progress,
+    )
+    tables.numbers[[e.N_LIMIT, e.N_GUARD]] = limit_ns, guard_ns
+    tables.numbers[[e.N_QUANTUM, e.N_NODES, e.N_EPOLL]] = dilation.quantum_bytes, nodes, epoll_fd
+    tables.numbers[e.N_LATENCY] = layout.fabric.latency_ns
+    tables.numbers[e.N_NOTIFY] = layout.fabric.notify_ns
+    tables.counters[[e.NEXT_CHECK, e.NEXT_TICK]] = e.NEVER
+    work, tasks = layout.work, tables.tasks
+    for column, values in (
+        (e.KIND, work.kind),
+        (e.SRC, work.src),
+        (e.DST, work.dst),
+        (e.SIZE, work.size_bytes),
+        (e.DURATION, work.dur_ns),
+        (e.MISSING, work.indegree),
+        (e.READY, 0),
+        (e.SENT, 0),
+        (e.GOT, 0),
+    ):
+        tasks[:, column] = values
+    line = tables.ports
+    line[:, e.PLANE] = layout.ports[:, col.PORT_PLANE]
+    line[:, e.NODE] = layout.ports[:, col.PORT_NODE]
+    line[:, e.DUE] = e.NEVER
+    line[:, [e.FREE, e.LENGTH, e.SEEN_DARK, e.FIRST_WINDOW, e.WINDOWS]] = 0
+    _record_initial(layout, tables)
+    return tables
+
+
+def _record_initial(layout: Layout, tables: e.Engine) -> None:
+    """Record the circuits that stand at time zero: one row each, both outputs of a duplex one."""
+    for src, dst in initial_circuits(layout):
+        plane = layout.ports[src, col.PORT_PLANE]
+        base = layout.planes[plane, col.PLANE_BASE]
+        if layout.planes[plane, col.PLANE_DUPLEX] and tables.ports[dst, e.NEWEST] != NONE:
+            tables.ports[src, e.NEWEST] = tables.ports[dst, e.NEWEST]
+            continue
+        number = tables.counters[e.CIRCUITS]
+        tables.counters[e.CIRCUITS] += 1
+        tables.circuits[number, : e.X_DST + 1] = plane, src - base, dst - base
+        tables.circuits[number, e.X_UP] = 0
+        tables.ports[src, e.NEWEST] = number
+
+
+def new_wire(sockets: PortSockets, most_data_bytes: int) -> e.Wire:
+    """Make what libc is called with: one frame to send at a time, a batch to receive."""
+    from testbed.emulator._kernels_libc import EPOLL_EVENT, IOVEC, MMSGHDR
+
+    wire = e.Wire(
+        fds=np.ascontiguousarray(sockets.fd, np.int32),
+        port_of=np.ascontiguousarray(sockets.port_of_fd, np.int64),
+        addresses=np.ascontiguousarray(sockets.address, np.uint8),
+        send_header=np.zeros(1, MMSGHDR),
+        send_vector=np.zeros(1, IOVEC),
+        send_buffer=np.zeros(BTH_BYTES + most_data_bytes + CRC_BYTES, np.uint8),
+        receive_headers=np.zeros(_RECEIVE_BATCH, MMSGHDR),
+        receive_vectors=np.zeros(_RECEIVE_BATCH, IOVEC),
+        receive_buffers=np.zeros((_RECEIVE_BATCH, _RECEIVE_BYTES), np.uint8),
+        epoll_events=np.zeros(_EPOLL_EVENTS, EPOLL_EVENT),
+        timespec=np.zeros(2, np.int64),
+    )
+    wire.send_buffer[2:4] = 0xFF  # the partition key
+    wire.send_vector["base"] = wire.send_buffer.ctypes.data
+    wire.send_header["iov"] = wire.send_vector.ctypes.data
+    wire.send_header["iovlen"] = 1
+    wire.send_header["namelen"] = wire.addresses.shape[1]
+    buffers = wire.receive_buffers.ctypes.data
+    wire.receive_vectors["base"] = buffers + _RECEIVE_BYTES * np.arange(_RECEIVE_BATCH)
+    wire.receive_vectors["len"] = _RECEIVE_BYTES
+    vectors = wire.receive_vectors.ctypes.data
+    wire.receive_headers["iov"] = vectors + IOVEC.itemsize * np.arange(_RECEIVE_BATCH)
+    wire.receive_headers["iovlen"] = 1
+    return wire
+
+
+def _virtual(times_ns: Int64s, factor: float) -> Int64s:
+    """Undo the dilation, rounding; NONE stays."""
+    virtual = np.rint(times_ns / factor).astype(np.int64)
+    return np.where(times_ns == NONE, NONE, virtual)
+
+
+def read_timeline(
+    layout: Layout,
+    fabric: Fabric,
+    tables: e.Engine,
+    factor: float,
+    measures: Mapping[str, int | float | None],
+) -> Timeline:
+    """Return what happened, in virtual ns of the undilated `fabric`."""
+    tasks = tables.tasks
+    circuits, place = _circuits(fabric, tables, factor)
+    return Timeline(
+        iterations=layout.iterations,
+        ready_ns=_virtual(np.where(tasks[:, e.MISSING] == 0, tasks[:, e.READY], NONE), factor),
+        start_ns=_virtual(tasks[:, e.START], factor),
+        end_ns=_virtual(tasks[:, e.END], factor),
+        transfers=_transfers(layout, tables, factor, place),
+        circuits=circuits,
+        origin="emulated",
+        measures=measures,
+    )
+
+
+def _circuits(fabric: Fabric, tables: e.Engine, factor: float) -> tuple[Circuits, Int64s]:
+    """Return the circuits that came up, by up_ns, and the place among them of each row."""
+    rows = tables.circuits[: tables.counters[e.CIRCUITS]]
+    up, down = rows[:, e.X_UP], rows[:, e.X_DOWN]
+    stood = np.flatnonzero((down == NONE) | (down >= up))
+    order = stood[np.lexsort((stood, up[stood]))]
+    place = np.full(len(rows), NONE, np.int64)
+    place[order] = np.arange(len(order))
+    kept = rows[order]
+    delay = np.array([plane.delay_ns for plane in fabric.planes])[kept[:, e.X_PLANE]]
+    request = _virtual(kept[:, e.X_REQUEST], factor)
+    asked = request != NONE
+    dark = np.where(asked, request + fabric.control_ns, NONE)
+    circuits = Circuits(
+        plane=kept[:, e.X_PLANE].copy(),
+        src_port=kept[:, e.X_SRC].copy(),
+        dst_port=kept[:, e.X_DST].copy(),
+        request_ns=request,
+        dark_ns=dark,
+        up_ns=np.where(asked, dark + delay, 0),
+        down_ns=_virtual(kept[:, e.X_DOWN], factor),
+        planned_up_ns=np.full(len(order), NONE, np.int64),
+        fault=np.zeros(len(order), np.int64),
+    )
+    return circuits, place
+
+
+def _transfers(layout: Layout, tables: e.Engine, factor: float, place: Int64s) -> Transfers:
+    rows = tables.transfers[: tables.counters[e.TRANSFERS]]
+    rows = rows[np.lexsort((rows[:, e.T_TASK], rows[:, e.T_START]))]
+    task = rows[:, e.T_TASK].copy()
+
+    def column(index: int) -> NDArray[np.int64]:
+        return rows[:, index].copy()
+
+    return Transfers(
+        task=task,
+        hop=np.zeros(len(rows), np.int64),
+        from_node=layout.ports[rows[:, e.T_PORT], col.PORT_NODE],
+        to_node=layout.ports[rows[:, e.T_FAR], col.PORT_NODE],
+        plane=layout.ports[rows[:, e.T_PORT], col.PORT_PLANE],
+        circuit=place[rows[:, e.T_CIRCUIT]],
+        size_bytes=column(e.T_BYTES),
+        start_ns=_virtual(rows[:, e.T_START], factor),
+        end_ns=_virtual(rows[:, e.T_END], factor),
+        wall_bytes_sent=column(e.T_WALL_SENT),
+        wall_bytes_received=column(e.T_WALL_RECEIVED),
+        frames_sent=column(e.T_SENT),
+        frames_received=column(e.T_RECEIVED),
+        frames_dark=column(e.T_DARK),
+        frames_resent=column(e.T_RESENT),
+    )
+
+
+def unreal_engine() -> tuple[e.Engine, col.State, e.Wire, CrossbarTables, Int64s]:
+    """Make all that the loop is given, for one compute and one message on two nodes and no network.
+
+    For compiling the loop, with the types of a real run, and for testing its parts.
+    """
+    graph = TaskGraph(
+        nodes=2,
+        kind=np.array([COMPUTE, MESSAGE]),
+        op=np.arange(2),
+        rank=np.array([0, NONE]),
+        stream=np.array([0, NONE]),
+        position=np.array([0, NONE]),
+        src=np.array([NONE, 0]),
+        dst=np.array([NONE, 1]),
+        size_bytes=np.array([0, 1]),
+        dur_ns=np.array([1, 0]),
+        group=np.array([NONE, 0]),
+        step=np.array([NONE, 0]),
+        arcs=Arcs(
+            before=np.array([0]), after=np.array([1]), distance=np.array([0]), origin=np.array([0])
+        ),
+    )
+    fabric = Fabric(nodes=2, planes=(Plane(node_of=(0, 1), rate_bps=10**9),))
+    layout = prepare(
+        graph, fabric, OrderedProgram.from_entries([[Entry(0, 1, (1,))]]), iterations=1
+    )
+    dilation = Dilation(
+        factor=1.0,
+        bytes_per_wall_byte=1.0,
+        wall_bps=10**9,
+        frame_bytes=LEAST_DATA_BYTES,
+        quantum_bytes=LEAST_DATA_BYTES,
+        guard_ns=0,
+        bound_by="nothing",
+    )
+    ports = len(layout.ports)
+    sockets = PortSockets(
+        np.full(ports, NONE, np.int32), np.zeros((ports, 16), np.uint8), np.zeros(1, np.int32)
+    )
+    engine = new_engine(
+        layout,
+        dilation,
+        limit_ns=0,
+        guard_ns=0,
+        epoll_fd=NONE,
+        control=np.zeros(1, np.int64),
+        progress=np.zeros(2, np.int64),
+    )
+    rows = np.full((2, ports, 2 * DEPTH), NEVER, np.int64)
+    tables = CrossbarTables(rows[0], rows[1], np.zeros(ports, np.int64))
+    counted = np.zeros((ports, len(COUNTERS)), np.int64)
+    wire = new_wire(sockets, dilation.frame_bytes)
+    return engine, dispatcher_state(layout), wire, tables, counted
