@@ -1,0 +1,159 @@
+"""The fabrics for Mininet's own `mn`: `sudo mn --custom testbed/mn.py --topo rails,nodes=4`.
+
+No engine and no plan: circuits stand until `py p0.connect(0, 2)` changes them. At the start the
+ports of plane k are joined in pairs, port i with port (2k + 1 - i) mod n: every plane other pairs,
+both ways, so that `ping` has a way back. `pingall` reaches who is joined on plane 0, where a host
+has its first address, and no one else; on plane k port i answers at 10.k.0.(i + 1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mininet.node import Host
+from mininet.topo import Topo
+
+from testbed.emulator.addresses import MTU_BYTES, PREFIX_LENGTH, port_links
+from testbed.emulator.capabilities import require_emulation
+from testbed.emulator.crossbar import Crossbar
+from testbed.emulator.mininet_nodes import OCSSwitch
+from testbed.emulator.netns import disable_ipv6, ip_batch
+from topologies import FluxbedError, build_fabric
+from topologies.registry import BUILDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["FabricTopo", "StandaloneSwitch", "pairing", "topologies_for_mn"]
+
+
+@contextlib.contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Exit with the sentence of a `FluxbedError`.
+
+    Any other way out makes `mn` clean the whole machine, other people's networks included.
+    """
+    try:
+        yield
+    except FluxbedError as refused:
+        sys.stderr.write(f"mn: {refused}\n")
+        raise SystemExit(refused.exit_code) from refused
+
+
+def pairing(ports: int, plane: int) -> list[tuple[int, int]]:
+    """Return the pairs of ports a plane starts with; of an odd number one stays alone.
+
+    >>> pairing(4, 0), pairing(4, 1), pairing(5, 0)
+    ([(0, 1), (2, 3)], [(0, 3), (1, 2)], [(0, 1), (2, 4)])
+    """
+    peers = [(2 * plane + 1 - port) % ports for port in range(ports)]
+    return [(port, peer) for port, peer in enumerate(peers) if port < peer]
+
+
+class _QuietHost(Host):  # type: ignore[misc] # Mininet is untyped
+    """A host without IPv6, whose neighbour discovery would count as dropped frames."""
+
+    def __init__(self, name: str, **parameters: Any) -> None:  # noqa: ANN401 (Mininet's own)
+        super().__init__(name, **parameters)
+        disable_ipv6(self.pid)
+
+
+class StandaloneSwitch(OCSSwitch):
+    """An OCS with a crossbar of its own and the circuits it starts with.
+
+    At Mininet's prompt: `py p0.connect(0, 2)`, `py p0.totals()`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        circuits: Sequence[tuple[int, int]] = (),
+        delay_ns: int = 0,
+        **parameters: Any,  # noqa: ANN401 (Mininet's own)
+    ) -> None:
+        super().__init__(name, **parameters)
+        disable_ipv6(self.pid)
+        self._circuits = circuits
+        self._delay_ns = delay_ns
+        self._peer: dict[int, int] = {}
+
+    def start(self, controllers: Sequence[Any]) -> None:  # noqa: ARG002 (Mininet's)
+        """Finish the links, attach the crossbar and light the first circuits."""
+        with _one_sentence():
+            ports = {port: intf for port, intf in self.intfs.items() if intf.link}
+            far = {port: intf.link.intf1 for port, intf in ports.items()}
+            names = {port: intf.name for port, intf in ports.items()}
+            ip_batch(self.pid, [f"link set dev {name} mtu {MTU_BYTES}" for name in names.values()])
+            for intf in far.values():
+                commands = [f"link set dev {intf.name} mtu {MTU_BYTES}"]
+                commands += [
+                    f"neigh replace {peer.IP()} lladdr {peer.MAC()} dev {intf.name} nud permanent"
+                    for peer in far.values()
+                    if peer.node is not intf.node
+                ]
+                ip_batch(intf.node.pid, commands)
+            self.crossbar = Crossbar(max(names, default=0) + 1)
+            self.crossbar.attach(self.pid, names)
+            for port, peer in self._circuits:
+                self.connect(port, peer, delay_ns=0)
+
+    def connect(self, port: int, peer: int, delay_ns: int | None = None) -> None:
+        """Join two ports both ways, after the plane's dark time; what they had before goes dark."""
+        delay_ns = self._delay_ns if delay_ns is None else delay_ns
+        now_ns = time.monotonic_ns()
+        for end in (port, peer):
+            for taken in (end, self._peer.pop(end, end)):
+                self._peer.pop(taken, None)
+                self.crossbar.set_dark_at(taken, now_ns)
+        for src, dst in ((port, peer), (peer, port)):
+            self.crossbar.set_circuit_at(src, dst, now_ns + delay_ns)
+            self._peer[src] = dst
+
+    def totals(self) -> dict[str, int]:
+        """Return what the crossbar has counted."""
+        return self.crossbar.totals()
+
+    def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803, FBT001, FBT002 (Mininet's)
+        """Let go of the crossbar; the rest goes with the namespace."""
+        self.crossbar.close()
+        super().stop(deleteIntfs)
+
+
+class FabricTopo(Topo):  # type: ignore[misc] # Mininet is untyped
+    """A fabric of ours as a Mininet topology; options are spelt as for fluxbed."""
+
+    def build(self, name: str, **options: object) -> None:
+        """Add the nodes and links of `name,key=value,...`."""
+        with _one_sentence():
+            require_emulation()
+            spec = ",".join([name, *(f"{key}={value}" for key, value in options.items())])
+            fabric = build_fabric(spec, world=4)
+            links = port_links(fabric)
+        first = {link.node: link for link in reversed(links)}
+        for node in range(fabric.nodes):
+            ip = f"{first[node].ip}/{PREFIX_LENGTH}" if node in first else None
+            self.addHost(f"h{node}", cls=_QuietHost, ip=ip)
+        for number, plane in enumerate(fabric.planes):
+            circuits = pairing(plane.ports, number)
+            parameters = {"circuits": circuits, "delay_ns": plane.delay_ns, "inNamespace": True}
+            self.addSwitch(f"p{number}", cls=StandaloneSwitch, **parameters)
+        for link in links:
+            self.addLink(
+                f"h{link.node}",
+                f"p{link.plane}",
+                port1=link.position,
+                port2=link.port,
+                addr1=link.mac,
+                addr2=link.switch_mac,
+                params1={"ip": f"{link.ip}/{PREFIX_LENGTH}"},
+            )
+
+
+def topologies_for_mn() -> dict[str, Callable[..., FabricTopo]]:
+    """Return every topology of ours, by name, as `mn --topo` wants it."""
+    return {name: partial(FabricTopo, name) for name in BUILDERS}
