@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from scheduler.model.taskgraph import Int64s
 
-__all__ = ["GATE", "Flows", "divide", "join", "pairs"]
+__all__ = ["GATE", "Flows", "divide", "duration_ns", "join", "pairs"]
 
 GATE = -1  # the `dst` of a row that is not a message
 
@@ -43,6 +43,16 @@ def divide(sizes_bytes: Int64s, parts: int, element_bytes: int) -> Int64s:
     quotient, rest = np.divmod(sizes // element, parts)
     cut: Int64s = (quotient + (np.arange(parts) < rest)) * element
     return cut
+
+
+def duration_ns(sizes_bytes: Int64s, rate_bps: int) -> Int64s:
+    """Return how long each size takes at `rate_bps`, rounded up; shape (sizes,).
+
+    >>> duration_ns(np.array([2**31]), 800 * 10**9).tolist()
+    [21474837]
+    """
+    bits = (8 * size for size in sizes_bytes.tolist())  # times 10**9 is more than 64 bits
+    return np.array([-(-each * 10**9 // rate_bps) for each in bits], np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +245,7 @@ class Flows:
             np.full(len(heavy), GATE),
             np.zeros(len(heavy), np.int64),
             self.step[heavy],
-            dur_ns=-(-self.size_bytes[heavy] * 8 * 10**9 // reduce_bw_bps),
+            dur_ns=duration_ns(self.size_bytes[heavy], reduce_bw_bps),
         )
         both = join([replace(self, reduces=np.zeros(self.rows, np.bool_)), gates])
         links = np.stack([heavy, gate_of[heavy]], axis=1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.model.collectives import ALGORITHMS, DEFAULTS, Demand
-from scheduler.model.flows import GATE, Flows, join
+from scheduler.model.flows import GATE, Flows, duration_ns, join
 from topologies.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class Servers:
         """Return how long it takes to send `size_bytes` on one scale-up link."""
         if self.scale_up_bps is None:
             return np.zeros_like(size_bytes)
-        times: Int64s = -(-size_bytes * 8 * 10**9 // self.scale_up_bps)
-        return times
+        return duration_ns(size_bytes, self.scale_up_bps)
 
 
 def hierarchical(kind: str, demand: Demand, servers: Servers) -> Flows:
