@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["INTERNAL_STREAM", "Draft"]
 
 INTERNAL_STREAM: Final = -2
+_LONGEST_NS: Final = 366 * 86_400 * 10**9
 _NAMED: Final = 5  # operations of a circle that an error lists
 _RECORDED: Final = ORIGINS.index("recorded")
 _STREAM: Final = ORIGINS.index("stream")
@@ -107,11 +108,11 @@ class Draft:
     def add_compute(self, op: Compute, dur_ns: int) -> None:
         """Add a computation that lasts `dur_ns`."""
         self._admit(op)
-        if dur_ns < 0 or op.stream < 0:
+        if not 0 <= dur_ns <= _LONGEST_NS or op.stream < 0:
             raise InputError(
                 f"it lasts {dur_ns} ns on stream {op.stream}",
                 f"operation {op.id} (compute)",
-                "neither is negative",
+                "neither is negative, and an iteration has less than a year",
                 "correct it in the workload",
             )
         if not 0 <= op.rank < len(self._placement):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["data_of", "element_bytes"]
 
+_MOST_BYTES: Final = 2**50
 _ELEMENT_BYTES: Final = {
     name: size
     for size, names in {
@@ -94,11 +95,11 @@ def _splits(op: Collective, members: Sequence[int], element: int) -> Int64s | No
         part = op.ranks[rank]
         size = part.in_bytes if part.in_bytes is not None or op.splits else part.out_bytes
         if recorded is not None:
-            if len(recorded) != n or min(recorded) < 0:
+            if len(recorded) != n:
                 raise InputError(
-                    f"rank {rank} splits its data {len(recorded)} ways, least {min(recorded)}",
+                    f"rank {rank} splits its data {len(recorded)} ways",
                     f"operation {op.id} ({op.kind})",
-                    f"its group has {n} members and sizes are not negative",
+                    f"its group has {n} members",
                     "correct its splits in the workload",
                 )
             rows.append(np.array(recorded, np.int64))
@@ -121,19 +122,33 @@ def data_of(
     `InputError` where nobody knows.
     """
     n, element = len(members), element_bytes(op.dtype)
+    _refuse_absurd(op)
     data = _recorded(op, members, element)
     assumed = data is None and assumed_bytes is not None
     if data is None and assumed_bytes is not None:
         data = _assumed(op.kind, n, assumed_bytes, element)
-    where = f"operation {op.id} ({op.kind} of group {op.group!r})"
     if data is None:
-        why = "the trace does not say how many bytes it moves"
-        fix = f"supply what each rank puts in, such as --size {op.kind}=4MiB"
-        raise InputError("its size is unknown", where, why, fix)
-    if (least := int(data.min(initial=0))) < 0:
-        why = "a size is not negative"
-        raise InputError(f"its size is {least} bytes", where, why, "correct it in the workload")
+        raise InputError(
+            "its size is unknown",
+            f"operation {op.id} ({op.kind} of group {op.group!r})",
+            "the trace does not say how many bytes it moves",
+            f"supply what each rank puts in, such as --size {op.kind}=4MiB",
+        )
     return data, assumed
+
+
+def _refuse_absurd(op: Collective) -> None:
+    """Raise `InputError` for a size that is negative or too large to be counted with."""
+    sizes = [size for part in op.ranks.values() for size in (part.in_bytes, part.out_bytes)]
+    sizes += [size for row in (op.splits or {}).values() for size in row]
+    for size in sizes:
+        if size is not None and not 0 <= size <= _MOST_BYTES:
+            raise InputError(
+                f"its size is {size} bytes",
+                f"operation {op.id} ({op.kind} of group {op.group!r})",
+                "a size is from 0 to 1 PiB",
+                "correct it in the workload",
+            )
 
 
 def _recorded(op: Collective, members: Sequence[int], element: int) -> Int64s | None:

@@ -50,8 +50,17 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, b.collective("all_gather", [(-8, None)] * 4)),
         InputError,
         (
-            "operation 0 (all_gather of group 'g'): its size is -8 bytes, because a size is not "
-            "negative: correct it in the workload"
+            "operation 0 (all_gather of group 'g'): its size is -8 bytes, because a size is from 0 "
+            "to 1 PiB: correct it in the workload"
+        ),
+    ),
+    (
+        "size beyond 64 bits",
+        lambda b: b.workload(4, b.collective("all_reduce", [(2**70, None)] * 4)),
+        InputError,
+        (
+            "operation 0 (all_reduce of group 'g'): its size is 1180591620717411303424 bytes, "
+            "because a size is from 0 to 1 PiB: correct it in the workload"
         ),
     ),
     (
@@ -61,8 +70,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         ),
         InputError,
         (
-            "operation 0 (all_to_all): rank 0 splits its data 2 ways, least 1, because its group "
-            "has 4 members and sizes are not negative: correct its splits in the workload"
+            "operation 0 (all_to_all): rank 0 splits its data 2 ways, because its group has 4 "
+            "members: correct its splits in the workload"
         ),
     ),
     (
@@ -184,8 +193,8 @@ CASES: list[tuple[str, Callable[[Any], Any], type[FluxbedError], str]] = [
         lambda b: b.workload(4, compute(3, dur_ns=-5)),
         InputError,
         (
-            "operation 3 (compute): it lasts -5 ns on stream 0, because neither is negative: "
-            "correct it in the workload"
+            "operation 3 (compute): it lasts -5 ns on stream 0, because neither is negative, "
+            "and an iteration has less than a year: correct it in the workload"
         ),
     ),
     (
