@@ -76,11 +76,14 @@ class DarkWindows:
     """How exact `windows` dark windows were, seen by a frame every `gap_ns`.
 
     `error_ns` is |last_old_ns| and |first_new_ns| together. `unseen` edges had no frame near them
-    because the probe itself was stopped; they are counted, not left out of the samples. `answer_ns`
-    (event-driven windows only) is from a trigger's arrival at a host to its request.
+    because the probe itself was stopped; they are counted, not left out of the samples. `leaked`
+    frames passed between dark and up. Event-driven windows only: `answer_ns` is from a trigger's
+    arrival at a host to its request, `event_to_dark_ns` to the last frame that passed, and in
+    `missed` windows no trigger came in time.
     """
 
     windows: int
+    missed: int
     ahead: bool
     delay_ns: int
     gap_ns: int
@@ -267,11 +270,8 @@ def measure_dark_windows(
                 threads.append(RealtimeThread(lambda: react(*arguments), core=1))
             for thread in threads:
                 thread.start()
-            answered = [thread.result() for thread in threads][-1]
-            if not ahead and answered < windows:
-                why = f"{windows - answered} triggers of {windows} did not arrive in time"
-                fix = "measure again on an idle machine"
-                raise FluxbedError("the probe failed", "probe", why, fix)
+            for thread in threads:
+                thread.result()
             return todo, seen_ns, stamp_real_ns
 
         none = np.zeros(0, np.int64)
@@ -328,7 +328,8 @@ def _summary(
     arrived = done.landed[: done.first[-1]] > 0
     latency_ns = (stamp_ns - done.sent_ns)[: done.first[-1]][arrived]
     return DarkWindows(
-        windows=len(last_old),
+        windows=len(down_ns),
+        missed=int(np.count_nonzero(down_ns < 0)),
         ahead=ahead,
         delay_ns=delay_ns,
         gap_ns=done.gap_ns,
