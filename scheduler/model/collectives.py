@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from scheduler.model.flows import GATE, Flows, divide, join, pairs
+from scheduler.model.flows import GATE, Flows, divide, join, pairs, require_countable
 from topologies.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def _ring(sizes_bytes: Int64s, steps: int, first_chunk: int, reducing: int) -> F
     add to what the receiver has.
     """
     n = len(sizes_bytes)
+    require_countable(steps * n)
     step, member = np.indices((steps, n))
     chunk = (member + first_chunk - step) % n
     row = step * n + member
@@ -75,6 +76,7 @@ def _ring_all_reduce(sizes_bytes: Int64s) -> Flows:
 
 def _direct(n: int, first_step: int) -> tuple[Int64s, Int64s, Int64s]:
     """Source, destination, step of n(n-1) messages: in step d-1 member r sends to r + d."""
+    require_countable(n * (n - 1))
     distance, member = np.indices((n - 1, n)).reshape(2, -1)
     return member, (member + distance + 1) % n, distance + first_step
 

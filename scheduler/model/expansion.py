@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 
 from scheduler.model.collectives import ALGORITHMS, DEFAULTS, Demand, find_algorithm
+from scheduler.model.flows import require_countable
 from scheduler.model.hierarchical import Servers, hierarchical
 from scheduler.model.layout import Draft
 from scheduler.model.options import HIERARCHICAL, PROTOCOLS, ExpansionOptions
@@ -291,6 +292,7 @@ class _Shapes:
         if options.chunk_bytes:
             largest = int(flows.size_bytes.max(initial=0))
             lanes *= max(1, -(-largest // (lanes * options.chunk_bytes)))
+        require_countable(flows.rows * lanes * self._pieces)
         flows = flows.lanes(lanes, element).without_empty().pieces(self._pieces, element)
         if options.reduce_bw_bps:
             flows = flows.reduced(options.reduce_bw_bps)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from topologies.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
 
     from scheduler.model.taskgraph import Int64s
 
-__all__ = ["GATE", "Flows", "divide", "duration_ns", "join", "pairs"]
+__all__ = ["GATE", "Flows", "divide", "duration_ns", "join", "pairs", "require_countable"]
 
-GATE = -1  # the `dst` of a row that is not a message
+GATE: Final = -1  # the `dst` of a row that is not a message
+_MOST_ROWS: Final = 2**24
 
 
 def pairs(rows: Sequence[tuple[int, int]] = ()) -> Int64s:
@@ -43,6 +46,17 @@ def divide(sizes_bytes: Int64s, parts: int, element_bytes: int) -> Int64s:
     quotient, rest = np.divmod(sizes // element, parts)
     cut: Int64s = (quotient + (np.arange(parts) < rest)) * element
     return cut
+
+
+def require_countable(rows: int) -> None:
+    """Raise `UsageError` for a collective of more messages than can be held."""
+    if rows > _MOST_ROWS:
+        raise UsageError(
+            f"one collective has {rows} messages",
+            "expansion",
+            f"fluxbed holds up to {_MOST_ROWS}",
+            "use larger chunks, fewer channels, or an algorithm such as tree",
+        )
 
 
 def duration_ns(sizes_bytes: Int64s, rate_bps: int) -> Int64s:

@@ -20,7 +20,7 @@ from scheduler.model.taskgraph import (
     TaskGraph,
 )
 from scheduler.model.workload import Compute
-from topologies.errors import InputError
+from topologies.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +33,7 @@ __all__ = ["INTERNAL_STREAM", "Draft"]
 
 INTERNAL_STREAM: Final = -2
 _LONGEST_NS: Final = 366 * 86_400 * 10**9
+_MOST_TASKS: Final = 2**26
 _NAMED: Final = 5  # operations of a circle that an error lists
 _RECORDED: Final = ORIGINS.index("recorded")
 _STREAM: Final = ORIGINS.index("stream")
@@ -75,21 +76,21 @@ class Draft:
         self._begin: dict[int, dict[int, int]] = {}
         self._end: dict[int, dict[int, int]] = {}
         self._waits: list[tuple[int, int, int, tuple[int, ...], tuple[int, ...]]] = []
-        self._streams: dict[tuple[int, int], list[int]] = {}
+        self._streams: dict[tuple[int, int], list[int]] = {}  # first and last task, next position
         self._arcs: list[tuple[int, int, int]] = []
         self.cut = 0
 
     def _place(self, op: int, rank: int, stream: int, first: int, last: int) -> tuple[int, int]:
         """Append `first`..`last` to a stream; return their positions on it."""
+        tasks = 1 + (last > first)
         known = self._streams.get((rank, stream))
         if known is None:
-            self._streams[rank, stream] = [first, last, 2 if last > first else 1]
             position = 0
+            self._streams[rank, stream] = [first, last, tasks]
         else:
-            self._arcs.append((known[1], first, _STREAM))
-            position = known[2]
-            known[1] = last
-            known[2] += 2 if last > first else 1
+            _, before, position = known
+            self._arcs.append((before, first, _STREAM))
+            known[1:] = last, position + tasks
         self._begin[op][rank] = first
         self._end[op][rank] = last
         return position, position + 1
@@ -190,6 +191,13 @@ class Draft:
 
     def graph(self) -> TaskGraph:
         """Return the finished graph; raises `InputError` where an operation waits for itself."""
+        if self._tasks > _MOST_TASKS:
+            raise UsageError(
+                f"the iteration has {self._tasks} tasks",
+                self._path,
+                f"fluxbed holds up to {_MOST_TASKS}",
+                "use larger chunks, fewer channels or another algorithm",
+            )
         kind = np.full(self._tasks, MARKER, np.int64)
         minus = {name: np.full(self._tasks, -1, np.int64) for name in _MINUS}
         zero = {name: np.zeros(self._tasks, np.int64) for name in ("size_bytes", "dur_ns")}

@@ -315,6 +315,13 @@ def test_algorithms_that_do_not_fit_a_group(bench: Any) -> None:
         expand(bench.workload(2, compute()), FABRIC, rank_to_node=(0,))
 
 
+def test_more_messages_than_can_be_held(bench: Any) -> None:
+    with pytest.raises(UsageError, match="one collective has 6000000000 messages"):
+        bench.expand_one("all_reduce", [(10**9, 10**9)] * 4, chunk_bytes=1)
+    with pytest.raises(UsageError, match="one collective has 24995000 messages"):
+        bench.expand_one("all_gather", [(1, None)] * 5000)
+
+
 def test_unknown_sizes_can_be_supplied_per_kind_and_per_group(bench: Any) -> None:
     groups = {name: Group(ranks=(0, 1)) for name in ("a", "b")}
     ops = [
