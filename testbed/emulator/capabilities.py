@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from testbed.emulator.crossbar import Crossbar
 from testbed.emulator.netns import ip_batch, leave_netns
-from topologies import FluxbedError, MachineError, rails
+from topologies import Fabric, FluxbedError, MachineError, Plane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,15 +75,16 @@ def require_emulation() -> None:
 
 
 def deep_check(run_id: str | None = None) -> Measurements:
-    """Build two hosts on four planes, measure what an emulation could rely on, take it down.
+    """Build two hosts with eight ports, measure what an emulation could rely on, take it down.
 
-    Takes some seconds of one core. Raises `MachineError` where there can be no emulation.
+    Takes two seconds of one core. Raises `MachineError` where there can be no emulation.
     """
     from testbed.emulator.network import EmulatedFabric
     from testbed.emulator.probe import measure
 
     require_emulation()
-    fabric = rails(nodes=3, planes=4)
+    plane = Plane(node_of=(0, 1, 0, 1), rate_bps=10**9)
+    fabric = Fabric(nodes=2, planes=(plane, plane))
     with EmulatedFabric(fabric, run_id or f"doctor-{os.getpid()}") as network:
         return measure(network)
 

@@ -195,14 +195,19 @@ def measure_exchange(
 
 
 def _ring(network: EmulatedFabric) -> NDArray[np.int64]:
-    """Light a ring on every plane; return each port's receiver."""
+    """Light a ring on every plane, port to port between different nodes; return the receivers."""
     network.crossbar.reset()
     receiver = np.zeros(len(network.links), np.int64)
-    for plane, base in enumerate(network.port_base[:-1]):
-        ports = network.port_base[plane + 1] - base
-        for port in range(ports):
-            receiver[base + port] = base + (port + 1) % ports
-            network.crossbar.set_circuit_at(base + port, int(receiver[base + port]))
+    for base, plane in zip(network.port_base[:-1], network.fabric.planes, strict=True):
+        node, ports = np.array(plane.node_of), np.arange(plane.ports)
+        step = next((s for s in ports[1:] if np.all(node != np.roll(node, -s))), None)
+        if step is None:
+            why = "a node has most of the ports"
+            fix = "give every node as many"
+            raise FluxbedError("no ring joins the ports of a plane", "probe", why, fix)
+        receiver[base + ports] = base + (ports + step) % plane.ports
+    for src, dst in enumerate(receiver.tolist()):
+        network.crossbar.set_circuit_at(src, dst)
     return receiver
 
 

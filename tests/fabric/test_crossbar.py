@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from conftest import HEADERS_BYTES, counts, receive, send
+from traffic import HEADERS_BYTES, counts, receive, send
 
 from testbed.emulator._kernels_crossbar import put
 from testbed.emulator.crossbar import COUNTERS, NEVER

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import counts, eventually, receive, send
+from traffic import counts, eventually, receive, send
 
 from testbed.emulator import cleanup
 from testbed.emulator import network as network_module
