@@ -72,7 +72,7 @@ def print_table(sleep: Distribution, ahead: DarkWindows, event: DarkWindows) -> 
         row("  probe: time between frames", windows.probe_gap_ns)
         row("  probe: send -> into the switch", windows.latency_ns)
         print(
-            f"  edges without a frame near: {windows.unseen}, frames passed in the dark: "
+            f"  edges without a frame near: {windows.unseen}, frames through the dark: "
             f"{windows.leaked}, triggers missed: {windows.missed}"
         )
     row("reference: a real-time sleep ends late by", sleep)

@@ -77,7 +77,7 @@ class DarkWindows:
 
     `error_ns` is |last_old_ns| and |first_new_ns| together. `unseen` edges had no frame near them
     because the probe itself was stopped; they are counted, not left out of the samples. `leaked`
-    frames passed between dark and up. Event-driven windows only: `answer_ns` is from a trigger's
+    frames entered the switch after dark and passed. Event-driven windows only: `answer_ns` is from a trigger's
     arrival at a host to its request, `event_to_dark_ns` to the last frame that passed, and in
     `missed` windows no trigger came in time.
     """
@@ -315,8 +315,7 @@ def _summary(
         edges = (int(down_ns[window]), int(down_ns[window]) + delay_ns)
         last_old.append(int(stamps[old[-1]]) - edges[0])
         first_new.append(int(stamps[new[0]]) - edges[1])
-        between = np.flatnonzero(landed[old[-1] + 1 : new[0]])
-        leaked += len(between)
+        leaked += int(np.count_nonzero(stamps[old] > edges[0]))
         spacing = np.diff(sent)
         gaps.append(spacing)
         unseen += sum(
