@@ -16,9 +16,9 @@ from scheduler.model.workload import (
     Workload,
 )
 from testbed.files.soundness import check_workload
-from testbed.traces.capture import BEFORE, Losses
+from testbed.traces.capture import BEFORE, Enter, Losses, Work
 from testbed.traces.clocks import align
-from testbed.traces.cutting import Enter, Work, cut
+from testbed.traces.cutting import cut
 from testbed.traces.grouping import settle_groups
 from testbed.traces.matching import Instance, match
 from testbed.traces.symmetry import synthesise
@@ -183,8 +183,9 @@ class _Builder:
         self._number: dict[int, int] = {}
         self._time: list[tuple[int, int]] = []
         self._preds: list[set[int]] = []
-        self._stream_of: dict[tuple[int, object], int] = {}
+        self._streams: dict[int, dict[object, int]] = {}
         self._needs: dict[tuple[int, int], list[int]] = {}
+        self._begun: dict[tuple[int, int], list[int]] = {}
         for rank, recording in sorted(recordings.items()):
             self._add_rank(rank, recording, steps, losses)
 
@@ -196,25 +197,33 @@ class _Builder:
             if recording.timed and previous is None:
                 previous = _backlog(recording)
             pieces, previous = cut(recording, by_number.get(number), number, previous, losses)
-            for piece in pieces:
+            for place, piece in enumerate(pieces):
                 if isinstance(piece, Enter) and id(piece.call) not in self._owner:
                     continue
                 item = piece if isinstance(piece, Work) else self._owner[id(piece.call)]
-                at = piece.start_ns if isinstance(piece, Work) else piece.time_ns
-                node = self._node(rank, number, at - self._ahead[rank], item)
-                needs = [
-                    self._node(rank, number, at, self._owner[id(call)])
-                    for call in piece.after
-                    if id(call) in self._owner
-                ]
-                if isinstance(piece, Enter) and piece.work is not None:
-                    needs.insert(0, self._number[id(piece.work)])
+                told = piece.start_ns if isinstance(piece, Work) else piece.time_ns
+                at = place if told is None else told - self._ahead[rank]
+                node = self._node(rank, number, at, item)
+                needs = self._nodes_of(rank, number, at, piece.after)
                 self._needs[rank, node] = needs
-                stream = 0 if isinstance(piece, Work) else self._stream(rank, piece.call)
+                if piece.starts_after:
+                    begun = self._nodes_of(rank, number, at, piece.starts_after)
+                    self._begun[rank, node] = begun
+                    self._preds[node].update(begun)
+                stream = self._stream(rank, piece if isinstance(piece, Work) else piece.call)
                 self._preds[node].update(needs)
                 if stream in last:
                     self._preds[node].add(last[stream])
                 last[stream] = node
+
+    def _nodes_of(
+        self, rank: int, step: int, time_ns: int, items: tuple[Call | Work, ...]
+    ) -> list[int]:
+        return [
+            self._node(rank, step, time_ns, item)
+            for need in items
+            if (item := need if isinstance(need, Work) else self._owner.get(id(need))) is not None
+        ]
 
     def _node(self, rank: int, step: int, time_ns: int, item: Work | Instance) -> int:
         number = self._number.get(id(item))
@@ -227,14 +236,19 @@ class _Builder:
             self._time[number] = max(self._time[number], (step, time_ns))
         return number
 
-    def _stream(self, rank: int, call: Call) -> int:
-        """Give each lane a stream, 0 being compute; a CPU's lanes are its groups."""
-        recording = self._recordings[rank]
-        key: object = call.lane
-        if not recording.on_gpu:
-            key = (call.kind, call.peer) if call.peer is not None else call.members
-        mine = sum(owner == rank for owner, _ in self._stream_of)
-        return self._stream_of.setdefault((rank, key), mine + 1)
+    def _stream(self, rank: int, item: Call | Work) -> int:
+        """Give each lane a stream, 0 being compute; without a GPU, lanes are groups and peers."""
+        key: object
+        if isinstance(item, Work):
+            if item.stream == 0:
+                return 0
+            key = ("compute", item.stream)
+        elif self._recordings[rank].on_gpu:
+            key = item.lane
+        else:
+            key = item.members if item.peer is None else (item.kind, item.peer)
+        streams = self._streams.setdefault(rank, {})
+        return streams.setdefault(key, len(streams) + 1)
 
     def build(self, where: str) -> list[Operation]:
         """Order the nodes (Kahn's algorithm, earliest first) and make operations of them."""
@@ -274,11 +288,12 @@ class _Builder:
             return Compute(
                 id=order[node],
                 rank=rank,
-                stream=0,
+                stream=self._stream(rank, item),
                 dur_ns=item.dur_ns,
-                start_ns=item.start_ns - self._ahead[rank],
+                start_ns=None if item.start_ns is None else item.start_ns - self._ahead[rank],
                 iter=step,
                 deps=tuple(sorted(order[need] for need in self._needs[rank, node])),
+                starts_after=self._started(rank, node, order),
             )
         seq = sequence.get(item.group, 0)
         sequence[item.group] = seq + 1
@@ -311,7 +326,11 @@ class _Builder:
             arrive_ns=call.start_ns - ahead if timed and call.start_ns is not None else None,
             end_ns=call.end_ns - ahead if timed and call.end_ns is not None else None,
             deps=tuple(sorted(order[need] for need in self._needs[rank, node])),
+            starts_after=self._started(rank, node, order),
         )
+
+    def _started(self, rank: int, node: int, order: Mapping[int, int]) -> tuple[int, ...]:
+        return tuple(sorted(order[need] for need in self._begun.get((rank, node), ())))
 
 
 def _backlog(recording: Recording) -> int | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from scheduler.model.workload import Group
 
-__all__ = ["BEFORE", "Busy", "Call", "Losses", "Recording", "Step"]
+__all__ = ["BEFORE", "Busy", "Call", "Enter", "Losses", "Recording", "Step", "Work"]
 
 BEFORE: Final = -1  # the step of work launched before the profile began
 
@@ -52,7 +52,7 @@ class Losses:
             self.add(what, f"{prefix}{example}" if example else prefix.rstrip(": ") or None, count)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Call:
     """One rank's part in a collective as its trace tells it; None is what the trace does not say.
 
@@ -126,13 +126,38 @@ class Busy:
         )
 
 
+@dataclass(slots=True, eq=False)
+class Work:
+    """A segment: `dur_ns` of compute that starts when everything in `after` has ended.
+
+    And when everything in `starts_after` has started.
+    """
+
+    start_ns: int | None
+    dur_ns: int
+    after: tuple[Call | Work, ...] = ()
+    stream: int = 0
+    starts_after: tuple[Call | Work, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Enter:
+    """The rank enters `call` when `after` has ended and `starts_after` has started."""
+
+    time_ns: int | None
+    call: Call
+    after: tuple[Call | Work, ...] = ()
+    starts_after: tuple[Call | Work, ...] = ()
+
+
 @dataclass(slots=True, kw_only=True)
 class Recording:
     """What one file says about one rank.
 
     Times are ns of the machine's clock; without `timed` they only order what happened. `syncs` are
     when the host waited for the GPU, `updates_ns` when it began to update parameters,
-    `transport` when data moved between ranks or a rank waited for it (known operation or not).
+    `program` is, by step, what the rank does, in formats that say so instead of when. `transport`
+    is when data moved between ranks or a rank waited for it (known operation or not).
     """
 
     path: str
@@ -152,4 +177,5 @@ class Recording:
     updates_ns: list[int] = field(default_factory=list)
     transport: list[tuple[int, int]] = field(default_factory=list)
     kernels: int = 0
+    program: dict[int, list[Work | Enter]] | None = None
     losses: Losses = field(default_factory=Losses)

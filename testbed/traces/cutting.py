@@ -14,10 +14,11 @@ time.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from testbed.traces.capture import Enter, Work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,31 +27,12 @@ if TYPE_CHECKING:
 
     from testbed.traces.capture import Busy, Call, Losses, Recording, Step
 
-__all__ = ["Enter", "Work", "cut"]
+__all__ = ["cut"]
 
 _QUEUED_NS: Final = 50_000
 _WOKEN_NS: Final = 100_000
 _BLOCKED_NS: Final = 5_000
 _JOIN, _ENTER, _LATE_JOIN = 0, 1, 2  # in this order where they fall together
-
-
-@dataclass(slots=True, eq=False)
-class Work:
-    """A segment: `dur_ns` of compute that starts when the calls in `after` have ended."""
-
-    start_ns: int
-    dur_ns: int
-    after: tuple[Call, ...]
-
-
-@dataclass(slots=True, eq=False)
-class Enter:
-    """The rank enters `call` when the segment and the calls in `after` have ended."""
-
-    time_ns: int
-    call: Call
-    work: Work | None
-    after: tuple[Call, ...]
 
 
 class _Line:
@@ -103,6 +85,8 @@ def cut(recording: Recording, step: Step | None, number: int, begin_ns: int | No
     `begin_ns` is when the previous step ended on this rank, if there was one. Calls must be in the
     order they were issued.
     """
+    if recording.program is not None:
+        return recording.program.get(number, []), None
     calls = [call for call in recording.calls if call.step == number]
     if not recording.timed:
         return _cut_untimed(calls, recording.updates_ns), None
@@ -145,7 +129,7 @@ def _cut_untimed(calls: Sequence[Call], updates: Sequence[int]) -> list[Work | E
     joined: dict[int, Call] = {}
     for time_ns, what, place in sorted(marks):
         if what == _ENTER:
-            pieces.append(Enter(time_ns, calls[place], None, tuple(joined.values())))
+            pieces.append(Enter(time_ns, calls[place], tuple(joined.values())))
         else:
             joined[place] = calls[place]
     return pieces
@@ -243,7 +227,8 @@ def _walk(
     """Go through the marks in time; between two of them lies a segment, waiting taken out."""
     idle = _union(waiting)
     pieces: list[Work | Enter] = []
-    at, work = line.begin_ns, None
+    at = line.begin_ns
+    work: Work | None = None
     joined: list[Call] = []
     for time_ns, what, place in [*marks, (line.end_ns, _JOIN, -1)]:
         length = time_ns - at - _overlap(idle, at, time_ns)
@@ -255,7 +240,8 @@ def _walk(
         if place < 0:
             break
         if what == _ENTER:
-            pieces.append(Enter(time_ns, calls[place], work, tuple(joined)))
+            before = () if work is None else (work,)
+            pieces.append(Enter(time_ns, calls[place], (*before, *joined)))
         else:
             joined.append(calls[place])
     return pieces

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from testbed.traces.assembly import Options
     from testbed.traces.capture import Call, Recording
 
-__all__ = ["one_per_rank", "world_of"]
+__all__ = ["GROUPS_FORMAT", "one_per_rank", "world_of"]
+
+GROUPS_FORMAT: Final = "groups"  # of files that hold nothing but groups
 
 _COMPANION: Final = "execution-trace"
 
@@ -33,12 +35,14 @@ def world_of(recordings: Iterable[Recording]) -> int:
             f"{worlds[low].path} is of one with {low}",
             "give traces of one run",
         )
-    highest = max((r.rank for r in listed if r.rank is not None), default=0)
-    return next(iter(worlds), highest + 1)
+    ranks = [r.rank for r in listed if r.rank is not None]
+    grouped = [rank for r in listed for group in r.groups.values() for rank in group.ranks]
+    return next(iter(worlds), max([*ranks, *grouped], default=0) + 1)
 
 
 def one_per_rank(recordings: Sequence[Recording], options: Options) -> dict[int, Recording]:
     """Join what is about one rank; raise `InputError` on unknown or duplicate ranks."""
+    recordings = _with_groups(recordings)
     main = [r for r in recordings if r.format != _COMPANION]
     companions = [r for r in recordings if r.format == _COMPANION]
     if not main:
@@ -62,6 +66,9 @@ def one_per_rank(recordings: Sequence[Recording], options: Options) -> dict[int,
     if options.ranks is not None:
         chosen = {rank: chosen[rank] for rank in chosen if rank in options.ranks}
     world = world_of(chosen.values())
+    first = chosen[min(chosen)] if chosen else None
+    if first is not None and all(r.world is None and not r.groups for r in chosen.values()):
+        first.losses.add("runs of unknown size: taken as of the ranks given", f"{world} ranks")
     for rank, recording in chosen.items():
         if rank >= world:
             raise InputError(
@@ -71,6 +78,19 @@ def one_per_rank(recordings: Sequence[Recording], options: Options) -> dict[int,
                 "give traces of one run",
             )
     return chosen
+
+
+def _with_groups(recordings: Sequence[Recording]) -> list[Recording]:
+    """Take in the groups of files that hold nothing else, and give calls their group's members."""
+    kept = [recording for recording in recordings if recording.format != GROUPS_FORMAT]
+    sides = [recording for recording in recordings if recording.format == GROUPS_FORMAT]
+    for recording in kept:
+        for side in sides:
+            recording.groups = {**side.groups, **recording.groups}
+        for call in recording.calls:
+            if call.members is None and call.group is not None and call.group in recording.groups:
+                call.members = recording.groups[call.group].ranks
+    return kept
 
 
 def _choose(listed: list[Recording], options: Options) -> Recording:

@@ -16,7 +16,7 @@ from testbed.traces.kineto_calls import (
     call_from_operator,
     refine,
 )
-from testbed.traces.names import collective_kind, is_communication
+from testbed.traces.names import collective_kind, is_communication, kernel_kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Enclosing", "read_gpu"]
 
 _DEEPEST: Final = 16
-_KERNEL_KIND: Final = re.compile(r"(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce)(?:_|$)")
 _BLOCKING: Final = re.compile(r"(?:Stream|Device|Event)Synchronize$|Memcpy$")
 _ANNOTATION: Final = re.compile(r"(?:nccl|rccl|hccl|xccl|ucc|mpi|gloo):")
 
@@ -95,9 +94,8 @@ class _Host:
             told = None if operator is None else call_from_operator(operator)
             if annotated is not None:
                 call = refine(annotated, told)
-        if call is None and (match := _KERNEL_KIND.search(kernel.name)):
-            kind = collective_kind(match[1])
-            call = None if kind is None else Call(kind=kind)
+        if call is None and (kind := kernel_kind(kernel.name)) is not None:
+            call = Call(kind=kind)
         return call
 
 

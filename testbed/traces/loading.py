@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from scheduler.model.workload import Compute, Source
 from testbed.files.workload import FORMAT, decode_workload
 from testbed.traces.assembly import Options, assemble
+from testbed.traces.chakra import Chakra, ChakraJson
+from testbed.traces.comms_replay import CommsReplay
 from testbed.traces.execution_trace import ExecutionTrace
+from testbed.traces.goal import Goal
 from testbed.traces.joining import one_per_rank, world_of
 from testbed.traces.kineto import Kineto
 from testbed.traces.sources import Blob, digest, open_sources
@@ -25,6 +28,7 @@ __all__ = ["IMPORTERS", "Importer", "build", "load_recordings", "load_workload",
 
 _HEAD: Final = 2**16
 _HEADER: Final = 200
+_EXPORT: Final = b"fluxbed_header"  # in Chakra traces that were workloads of ours
 
 
 class Importer(Protocol):
@@ -42,7 +46,15 @@ class Importer(Protocol):
 
 
 IMPORTERS: Final[Mapping[str, Importer]] = {
-    importer.name: importer for importer in (Kineto(), ExecutionTrace())
+    importer.name: importer
+    for importer in (
+        Kineto(),
+        ExecutionTrace(),
+        ChakraJson(),
+        CommsReplay(),
+        Goal(),
+        Chakra(),
+    )
 }
 
 
@@ -57,11 +69,20 @@ def read_any(
     """
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     recordings: list[Recording] = []
+    exported: list[tuple[str, bytes]] = []
     for blob in open_sources(given):
         data = blob.load()
+        if _EXPORT in data[:_HEAD] and importer in (None, Chakra.name):
+            exported.append((blob.path, data))
+            continue
         if importer is None and FORMAT.encode() in data[:_HEADER]:
             return decode_workload(data.splitlines(keepends=True), blob.path)
         recordings += _read(blob, data, importer)
+    if exported:
+        from testbed.traces.export_chakra import restore
+
+        if (workload := restore(exported)) is not None:
+            return workload
     return _or_refuse(recordings, given)
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["DTYPE_BYTES", "NOT_TRAFFIC", "collective_kind", "dtype_bytes", "is_communication"]
+__all__ = [
+    "DTYPE_BYTES",
+    "NOT_TRAFFIC",
+    "collective_kind",
+    "dtype_bytes",
+    "is_communication",
+    "kernel_kind",
+]
 
 NOT_TRAFFIC: Final = frozenset({"wait", "init", "nop", "coalesced"})
 
@@ -60,6 +67,21 @@ _COMMUNICATION: Final = re.compile(
     r"|multimem_all_(?:reduce|gather)|(?:one|two)_shot_all_reduce|cross_device_reduce",
     re.IGNORECASE,
 )
+
+
+_KERNEL_KIND: Final = re.compile(
+    r"(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce)(?:_|\b)", re.IGNORECASE
+)
+
+
+def kernel_kind(kernel: str) -> str | None:
+    """Return what a communication kernel's name says it does; None where it does not.
+
+    >>> kernel_kind("ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)"), kernel_kind("ncclX")
+    ('all_reduce', None)
+    """
+    match = _KERNEL_KIND.search(kernel)
+    return None if match is None else collective_kind(match[1])
 
 
 def collective_kind(name: str) -> str | None:

@@ -8,12 +8,15 @@ ranks were synthesised, and is no capture.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from testbed.traces.capture import Enter, Losses, Work
 from topologies.errors import InputError
 
 if TYPE_CHECKING:
     from testbed.traces.capture import Call, Recording
+
+_MOST: Final = 20_000_000
 
 __all__ = ["synthesise", "translate"]
 
@@ -49,6 +52,13 @@ def synthesise(recordings: dict[int, Recording], world: int) -> tuple[int, ...]:
                 f"the others cannot be derived: {why}",
                 "give the traces of all ranks",
             )
+    if world * len(recording.calls) > _MOST:
+        raise InputError(
+            f"{world} ranks would make {world * len(recording.calls)} calls",
+            recording.path,
+            f"more than {_MOST} are not held in memory",
+            "give a trace of fewer ranks or steps",
+        )
     added = tuple(rank for rank in range(world) if rank != known)
     for call in recording.calls:
         if call.kind == "all_to_all":
@@ -61,7 +71,12 @@ def synthesise(recordings: dict[int, Recording], world: int) -> tuple[int, ...]:
             if (moved := translate(group.ranks, rank, world)) is not None and moved != group.ranks
         }
         recordings[rank] = replace(
-            recording, rank=rank, calls=calls, groups=groups, losses=type(recording.losses)()
+            recording,
+            rank=rank,
+            calls=calls,
+            groups=groups,
+            losses=Losses(),
+            program=_clone_program(recording, calls),
         )
     return added
 
@@ -77,6 +92,32 @@ def _obstacle(call: Call, known: int, world: int) -> str | None:
     if call.in_bytes is None and call.kind != "barrier":
         return f"the size of a {call.kind} is not recorded"
     return None
+
+
+def _clone_program(recording: Recording, calls: list[Call]) -> dict[int, list[Work | Enter]] | None:
+    """Copy what the rank does, with the copied calls in it."""
+    if recording.program is None:
+        return None
+    call_of = {id(old): new for old, new in zip(recording.calls, calls, strict=True)}
+    work_of: dict[int, Work] = {}
+    program: dict[int, list[Work | Enter]] = {}
+    for number, pieces in recording.program.items():
+        copies = program.setdefault(number, [])
+        for piece in pieces:
+            after, begun = (
+                tuple(
+                    work_of[id(need)] if isinstance(need, Work) else call_of[id(need)]
+                    for need in needs
+                )
+                for needs in (piece.after, piece.starts_after)
+            )
+            if isinstance(piece, Work):
+                work_of[id(piece)] = replace(piece, after=after, starts_after=begun)
+                copies.append(work_of[id(piece)])
+            else:
+                call = call_of[id(piece.call)]
+                copies.append(replace(piece, call=call, after=after, starts_after=begun))
+    return program
 
 
 def _clone(call: Call, rank: int, world: int) -> Call:
