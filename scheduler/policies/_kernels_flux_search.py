@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from scheduler.model.taskgraph import Int64s
 
 CRITICAL: Final = 0.75  # how often a move starts on the critical path
-HOT: Final = 1e-2  # temperatures at the two ends, in parts of the value
-COLD: Final = 2e-4
+COLD: Final = 2e-4  # the last temperature, in parts of the value
 
 
 class Blocks(NamedTuple):
@@ -145,18 +144,22 @@ def move(
     level = rng.integers(0, len(blocks.of))
     a, b = blocks.of[level, one], blocks.of[level, other]
     dice = rng.random()
-    if dice < 0.25:
+    if dice < 0.2:
         block = a if rng.random() < 0.5 else b
         choice = rng.integers(0, blocks.plane_count[block])
         put_on(blocks, block, wish, blocks.planes[block, choice])
-    elif dice < 0.4:
+    elif dice < 0.35:
         plane = wish.plane[one]
         put_on(blocks, a, wish, wish.plane[other])
         put_on(blocks, b, wish, plane)
-    elif dice < 0.65:
+    elif dice < 0.55:
         shift(blocks, a, wish, wish.key[other] - 1 - wish.key[one])
-    elif dice < 0.85:
+    elif dice < 0.75:
         shift(blocks, b, wish, wish.key[one] + 1 - wish.key[other])
+    elif dice < 0.9:  # to another's plane, next to it
+        put_on(blocks, a, wish, wish.plane[other])
+        side = 2 * rng.integers(0, 2) - 1
+        shift(blocks, a, wish, wish.key[other] + side - wish.key[one])
     else:
         shift(blocks, a, wish, int(rng.normal() * 0.1 * span_ns))
 
@@ -174,13 +177,14 @@ def search(
     best: Wish,
     iterations: int,
     steps: int,
+    hot: float,
     rng: np.random.Generator,
     target_ns: int,
 ) -> int:
     """Anneal from `best` for `steps` evaluations; it becomes the best found, its value returned.
 
-    `wish` and `now` are scratch. Stops early at `target_ns`. The same arguments give the same
-    result, `rng` in the same state included.
+    `wish` and `now` are scratch; `hot` is the first temperature, in parts of the value. Stops early
+    at `target_ns`. The same arguments give the same result, `rng` in the same state included.
     """
     ends = np.zeros(iterations, np.int64)
     position = np.zeros(len(instance.kind), np.int64)
@@ -202,7 +206,7 @@ def search(
                 other = cause[one]
         move(blocks, wish, one, other, now_value / (iterations - 2), rng)
         value = evaluate(instance, schedule, ports, scratch, wish, 0, False, iterations, ends)
-        heat = HOT * (COLD / HOT) ** (step / steps) * best_value
+        heat = hot * (COLD / hot) ** (step / steps) * best_value
         if value <= now_value or rng.random() < np.exp((now_value - value) / heat):
             if value < best_value:
                 best_value = value

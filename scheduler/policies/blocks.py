@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scheduler.model.taskgraph import Int64s, TaskGraph
     from scheduler.policies._kernels_flux import Instance
 
-__all__ = ["blocks_of", "make_blocks"]
+__all__ = ["blocks_of", "make_blocks", "numbered", "shapes"]
 
 
 def numbered(*columns: Int64s) -> Int64s:
@@ -33,6 +33,25 @@ def numbered(*columns: Int64s) -> Int64s:
     return numbers.astype(np.int64)
 
 
+def shapes(graph: TaskGraph) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Describe how each message lies in its group, shape (messages,) each.
+
+    The group's number, how many members it has, the first member's distance to the second, and how
+    far round the members the message goes. A message without a group is a group of its own.
+    """
+    messages = graph.messages
+    count = len(messages)
+    src, dst, group = graph.src[messages], graph.dst[messages], graph.group[messages]
+    group = numbered(np.where(group < 0, -1 - messages, group))
+    both = np.stack([np.concatenate([group, group]), np.concatenate([src, dst])])
+    members, place = np.unique(both, axis=1, return_inverse=True)
+    first = np.searchsorted(members[0], group)
+    size = np.searchsorted(members[0], group, side="right") - first
+    stride = members[1, np.minimum(first + 1, len(members[1]) - 1)] - members[1, first]
+    place = place.reshape(-1)
+    return group, size, stride, (place[count:] - place[:count]) % size
+
+
 def blocks_of(graph: TaskGraph, depth: Int64s) -> list[Int64s]:
     """Return the block of each message at each level, coarse to fine; equal levels appear once.
 
@@ -42,29 +61,16 @@ def blocks_of(graph: TaskGraph, depth: Int64s) -> list[Int64s]:
     level is single messages. Shape (messages,) each, in order of `graph.messages`.
     """
     messages = graph.messages
-    if len(messages) == 0:
-        return [messages]
-    src, dst, group = graph.src[messages], graph.dst[messages], graph.group[messages]
-    group = np.where(group < 0, -1 - messages, group)  # without a group a message is alone
-    members, place = np.unique(
-        np.concatenate([np.stack([group, src]), np.stack([group, dst])], axis=1),
-        axis=1,
-        return_inverse=True,
-    )
-    count = len(messages)
-    first = np.searchsorted(members[0], group)
-    size = np.searchsorted(members[0], group, side="right") - first
-    place = place.reshape(-1)
-    distance = (place[count:] - place[:count]) % size
+    group, _, _, distance = shapes(graph)
     step = numbered(group, distance)
-    steps = int(step.max()) + 1
+    steps = int(step.max(initial=-1)) + 1
     largest, deepest = np.zeros(steps, np.int64), np.zeros(steps, np.int64)
     np.maximum.at(largest, step, graph.size_bytes[messages])
     np.maximum.at(deepest, step, depth[messages])
     width = np.bincount(step, minlength=steps)
     alike = numbered(deepest[step], largest[step], width[step], distance, graph.step[messages])
     levels: list[Int64s] = []
-    for level in (alike, step, np.arange(count, dtype=np.int64)):
+    for level in (alike, step, np.arange(len(messages), dtype=np.int64)):
         if not levels or not np.array_equal(numbered(levels[-1]), numbered(level)):
             levels.append(level)
     return levels

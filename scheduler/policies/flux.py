@@ -22,6 +22,8 @@ import numpy as np
 
 from scheduler.bounds import lower_bound_ns
 from scheduler.policies.base import Planner
+from scheduler.policies.patterns import rotations
+from scheduler.policies.warm import compile_kernels
 from scheduler.policies.workbench import ITERATIONS, Workbench
 
 if TYPE_CHECKING:
@@ -31,12 +33,14 @@ if TYPE_CHECKING:
     from scheduler.model.program import OrderedProgram
     from scheduler.policies._kernels_flux import Wish
 
-__all__ = ["Flux"]
+__all__ = ["Flux", "Search"]
 
 _WORK_PER_SECOND: Final = 60_000_000  # tasks and arcs gone through, on a slow core
 _WORK_PER_EVALUATION: Final = 1_000
 _PATIENCE: Final = 4
-_STARTS: Final = (0, 1, 0, 2, 0, 3, 0, 0)  # which of the best found so far a chain begins with
+_CHAINS: Final = (  # which of the best found so far each begins with, and its first temperature
+    (0, 0.1), (0, 0.02), (1, 0.1), (1, 0.02), (0, 0.1), (2, 0.02), (0, 0.3), (0, 0.02),
+)  # fmt: skip
 
 
 class Flux(Planner):
@@ -49,23 +53,24 @@ class Flux(Planner):
 
         Raises `UsageError` where a message has no way or the tasks wait for each other in a circle.
         """
-        search = _Search(problem)
+        compile_kernels()  # once, and not on the clock
+        search = Search(problem)
         search.seed()
         search.anneal()
         return search.bench.best()
 
 
-class _Search:
-    """One run of Flux."""
+class Search:
+    """One run of Flux: `steps` evaluations, by default what the budget allows."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, steps: int | None = None) -> None:
         self.bench = Workbench(problem)
         self.problem = problem
         bound = lower_bound_ns(problem.graph, problem.fabric)
         self.target_ns = math.ceil((ITERATIONS - 2) * bound.value_ns)
         work = ITERATIONS * (problem.graph.tasks + len(problem.graph.arcs.before))
         work += _WORK_PER_EVALUATION
-        self.steps = int(problem.budget_s * _WORK_PER_SECOND / work)
+        self.steps = int(problem.budget_s * _WORK_PER_SECOND / work) if steps is None else steps
         self.deadline_s = time.monotonic() + _PATIENCE * problem.budget_s
 
     def done(self) -> bool:
@@ -95,6 +100,8 @@ class _Search:
         for wish in bench.standing()[0]:
             yield wish, 0, False
             yield wish, 0, True
+        for plane, key in rotations(self.problem.graph, self.problem.fabric, bench.depth):
+            yield bench.wish(plane=plane, key=key), 0, False
         tau_ns = int(bench.instance.delay_ns.max())
         for bias_ns in dict.fromkeys((0, tau_ns // 2, tau_ns, 2 * tau_ns)):
             for key, lazy in ((head, False), (-tail, False), (-tail, True), (bench.depth, False)):
@@ -110,8 +117,8 @@ class _Search:
             return
         levels = blocks_of(self.problem.graph, bench.depth)
         blocks = make_blocks(bench.instance, bench.messages, levels)
-        steps = max(self.steps // len(_STARTS), 1)
-        for chain, start in enumerate(_STARTS):
+        steps = max(self.steps // len(_CHAINS), 1)
+        for chain, (start, hot) in enumerate(_CHAINS):
             if self.done():
                 return
             ranked = bench.ranked
@@ -120,7 +127,7 @@ class _Search:
             search(
                 bench.instance, bench.schedule, bench.ports, bench.scratch, blocks, bench.messages,
                 bench.wish(), bench.wish(), best, ITERATIONS, steps,
-                np.random.default_rng([self.problem.seed, chain]), self.target_ns,
+                hot, np.random.default_rng([self.problem.seed, chain]), self.target_ns,
             )  # fmt: skip
             self.steps -= steps
             bench.add(best)

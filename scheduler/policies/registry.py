@@ -32,6 +32,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "rotor-direct": "scheduler.policies.rotor:RotorDirect",
     "rotor-vlb": "scheduler.policies.rotor:RotorVlb",
     "rotorlb": "scheduler.policies.rotor:RotorLb",
+    "greedy": "scheduler.policies.greedy:Greedy",
     "packet-ideal": "scheduler.policies.packet:PacketIdeal",
 }
 _TUNED: Final = "-tuned"
