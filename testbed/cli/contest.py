@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from testbed.files.rundir import RunDirectory
     from testbed.files.summary import Summary
 
-__all__ = ["COLUMNS", "Attempt", "compete", "percent"]
+__all__ = ["COLUMNS", "Attempt", "compete", "percent", "row"]
 
-Execute: TypeAlias = "Callable[[Attempt], tuple[Summary, Path]]"
+Execute: TypeAlias = "Callable[[Attempt], dict[str, Any]]"
 
 
 def percent(fraction: float) -> str:
@@ -132,7 +132,7 @@ def compete(
             attempt = Attempt(
                 contender=contender, job=own_job, plan=plan, options=options, output=output
             )
-            record |= _turn(attempt, execute)
+            record |= execute(attempt)
         except FluxbedError as error:
             note(str(error) if error.where == contender.label else f"{contender.label}: {error}")
             record["error"] = str(error)
@@ -142,10 +142,10 @@ def compete(
         click.get_current_context().exit(failure.exit_code)
 
 
-def _turn(attempt: Attempt, execute: Execute) -> dict[str, Any]:
+def row(summary: Summary, directory: Path) -> dict[str, Any]:
+    """Return what a table shows of a run, and write its report."""
     from testbed.report import write_report
 
-    summary, directory = execute(attempt)
     write_report(directory)
     record: dict[str, Any] = msgspec.to_builtins(summary)
     return record | {"run": str(directory)}

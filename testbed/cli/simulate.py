@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from testbed.cli.contest import COLUMNS, compete
+from testbed.cli.contest import COLUMNS, compete, row
 from testbed.cli.output import Column, format_option
 from testbed.cli.parameters import (
     DURATION,
@@ -25,10 +25,7 @@ from testbed.cli.parameters import (
 from topologies.units import format_duration
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from testbed.cli.contest import Attempt
-    from testbed.files.summary import Summary
 
 __all__ = ["command"]
 
@@ -60,7 +57,7 @@ def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
     compete(chosen, _simulate, _COLUMNS)
 
 
-def _simulate(attempt: Attempt) -> tuple[Summary, Path]:
+def _simulate(attempt: Attempt) -> dict[str, Any]:
     from scheduler.dispatch.simulator import simulate
 
     chosen = attempt.options
@@ -75,4 +72,4 @@ def _simulate(attempt: Attempt) -> tuple[Summary, Path]:
             **frames,
         )
         summary = run.write_results(timeline)
-    return summary, run.path
+    return row(summary, run.path)
