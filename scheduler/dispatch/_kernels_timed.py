@@ -112,10 +112,15 @@ def window(queues: Queues, lane: int, now_ns: int) -> None:
 
 @kernel
 def record(
-    pieces: Int64s, size: int, task: int, port: int, amount: int, start_ns: int, last_ns: int
+    pieces: Int64s, size: int, task: int, lane: Int64s, amount: int, start_ns: int, last_ns: int
 ) -> int:
-    """Note a piece; one that goes on where the message's last one on that port ended joins it."""
-    for back in range(size - 1, max(size - 9, -1), -1):
+    """Note a piece; one that goes on where the message's last one on that port ended joins it.
+
+    One that begins with its span never does: it may have another circuit.
+    """
+    port = lane[LANE_PORT]
+    newest = size - 1 if lane[LANE_ON] != start_ns else -1
+    for back in range(newest, max(size - 9, -1), -1):
         piece = pieces[back]
         if piece[PIECE_TASK] != task:
             break
@@ -133,17 +138,35 @@ def record(
 
 
 @kernel
-def fluid_ns(queues: Queues, first: int, last: int, left: int, now_ns: int, rate_bps: int) -> int:
-    """Return how long the lanes lit now need for `left` bytes, each sending whole bytes."""
-    time_ns = wire_ns(left, rate_bps)
-    while True:
-        amount = 0
-        for lane in range(first, last):
-            if queues.lanes[lane, LANE_ON] <= now_ns:
-                amount += bytes_within(time_ns, queues.lanes[lane, LANE_RATE])
-        if amount >= left:
-            return time_ns
+def sent_by(queues: Queues, first: int, last: int, begun_ns: int, time_ns: int) -> int:
+    """Return how many bytes the spans that began by `begun_ns` have sent by `time_ns`."""
+    amount = 0
+    for lane in range(first, last):
+        line = queues.lanes[lane]
+        if line[LANE_ON] <= begun_ns:
+            amount += bytes_within(time_ns - line[LANE_ON], line[LANE_RATE])
+    return amount
+
+
+@kernel
+def finish_ns(queues: Queues, first: int, last: int, left: int, now_ns: int) -> int:
+    """Return when the spans that have begun will have sent `left` bytes; none ends before."""
+    rate_bps = 0
+    for lane in range(first, last):
+        if queues.lanes[lane, LANE_ON] <= now_ns:
+            rate_bps += queues.lanes[lane, LANE_RATE]
+    rest = left - sent_by(queues, first, last, now_ns, now_ns) - (last - first)
+    time_ns = now_ns + (wire_ns(rest, rate_bps) if rest > 0 else 0)  # no later than the answer
+    while sent_by(queues, first, last, now_ns, time_ns) < left:
         time_ns += 1
+    return time_ns
+
+
+@kernel
+def next_span(queues: Queues, lane: int, now_ns: int) -> None:
+    """Set the lane's LANE_ON and LANE_OFF to what is left of its next window from `now_ns` on."""
+    window(queues, lane, now_ns)
+    queues.lanes[lane, LANE_ON] = max(queues.lanes[lane, LANE_ON], now_ns)
 
 
 @kernel
@@ -152,35 +175,32 @@ def drain_fluid(
 ) -> tuple[int, int, Int64s, int]:
     """Send a message as a stream of bytes over every lane that is lit, until it has left.
 
-    Between two moments at which a lane lights up, goes dark or the message ends, each lit lane
-    sends the whole bytes that fit, the first lanes first. Returns start, end, pieces, how many.
+    Each lane sends the whole bytes that fit into the time it is lit; of the last bytes the first
+    lanes take theirs first. Returns start, end, pieces, how many.
     """
     lanes, first, last = queues.lanes, queues.lane_ptr[queue], queues.lane_ptr[queue + 1]
-    start_ns = -1
-    now_ns = max(ready_ns, lanes[first, LANE_FREE])
+    start_ns, now_ns = 1 << 62, max(ready_ns, lanes[first, LANE_FREE])
+    for lane in range(first, last):
+        next_span(queues, lane, now_ns)
     while left > 0:
-        rate_bps, change_ns = 0, 1 << 62
+        change_ns = 1 << 62
         for lane in range(first, last):
-            window(queues, lane, now_ns)
-            if lanes[lane, LANE_ON] <= now_ns:
-                rate_bps += lanes[lane, LANE_RATE]
-                change_ns = min(change_ns, lanes[lane, LANE_OFF])
-            else:
-                change_ns = min(change_ns, lanes[lane, LANE_ON])
-        if rate_bps > 0:
-            needed_ns = fluid_ns(queues, first, last, left, now_ns, rate_bps)
-            change_ns = min(change_ns, now_ns + needed_ns)
-            pieces = grown(pieces, size, last - first)
-            for lane in range(first, last):
-                if lanes[lane, LANE_ON] > now_ns:
-                    continue
-                amount = min(left, bytes_within(change_ns - now_ns, lanes[lane, LANE_RATE]))
-                if amount > 0:
-                    port = lanes[lane, LANE_PORT]
-                    size = record(pieces, size, task, port, amount, now_ns, change_ns)
-                    left -= amount
-                    start_ns = now_ns if start_ns < 0 else start_ns
-        now_ns = change_ns
+            edge = LANE_OFF if lanes[lane, LANE_ON] <= now_ns else LANE_ON
+            change_ns = min(change_ns, lanes[lane, edge])
+        done = sent_by(queues, first, last, now_ns, change_ns) >= left
+        end_ns = finish_ns(queues, first, last, left, now_ns) if done else change_ns
+        pieces = grown(pieces, size, last - first)
+        for lane in range(first, last):
+            line = lanes[lane]
+            if line[LANE_ON] > now_ns or not (done or line[LANE_OFF] <= end_ns):
+                continue
+            amount = min(left, bytes_within(end_ns - line[LANE_ON], line[LANE_RATE]))
+            if amount > 0:
+                start_ns = min(start_ns, line[LANE_ON])
+                size = record(pieces, size, task, line, amount, line[LANE_ON], end_ns)
+                left -= amount
+            next_span(queues, lane, end_ns)
+        now_ns = end_ns
     lanes[first, LANE_FREE] = now_ns
     return start_ns, now_ns, pieces, size
 
@@ -219,7 +239,7 @@ def drain_frames(
         amount = min(quantum_bytes, left, most)
         last_ns = best_ns + wire_ns(amount, lanes[best, LANE_RATE])
         pieces = grown(pieces, size, 1)
-        size = record(pieces, size, task, lanes[best, LANE_PORT], amount, best_ns, last_ns)
+        size = record(pieces, size, task, lanes[best], amount, best_ns, last_ns)
         lanes[best, LANE_FREE] = last_ns
         left -= amount
         start_ns = best_ns if start_ns < 0 else start_ns

@@ -262,7 +262,8 @@ def _configurations(entries: Int64s, matching: Int64s, fabric: Fabric) -> Int64s
     starts = np.flatnonzero(
         np.diff(entries[:, col.ENTRY_PLANE], prepend=-1) | np.diff(matching, prepend=-1)
     )
-    for first, last in zip(starts, np.append(starts[1:], len(entries)), strict=True):
+    edges = np.append(starts, len(entries))
+    for first, last in zip(edges[:-1], edges[1:], strict=True):
         plane = int(entries[first, col.ENTRY_PLANE])
         if not fabric.planes[plane].all_stop or fabric.planes[plane].kind != "ocs":
             continue

@@ -37,24 +37,19 @@ def new_lines(layout: Layout) -> tuple[Lines, Int64s, int]:
     """Make empty outputs, and a log that holds the initial circuits: lines, log, its length."""
     from scheduler.dispatch import _kernels_grants as grants
 
-    total = len(layout.work.kind)
     port = np.full((len(layout.ports), grants.PORT_LINES), -1, np.int64)
     port[:, [grants.P_FREE, grants.P_UP, grants.P_SENDING, grants.P_TAKEN]] = 0
-    peers = layout.sides[: len(layout.ports), col.SIDE_PEER]
-    sources = np.flatnonzero(peers >= 0)
-    targets = peers[sources] % len(layout.ports)
-    plane = layout.ports[sources, col.PORT_PLANE]
-    first = (layout.planes[plane, col.PLANE_DUPLEX] == 0) | (sources < targets)
-    size = int(first.sum())
+    standing = getattr(layout.program, "initial_circuits", ())
+    size = len(standing)
     log = np.full((size + 64, grants.LOG_COLUMNS), NONE, np.int64)
-    for row, (src, dst) in enumerate(zip(sources[first], targets[first], strict=True)):
-        k = layout.ports[src, col.PORT_PLANE]
-        base = layout.planes[k, col.PLANE_BASE]
-        log[row, : grants.LOG_DST + 1] = k, src - base, dst - base
+    for row, (plane, src, dst) in enumerate(standing):
+        log[row, : grants.LOG_DST + 1] = plane, src, dst
         log[row, grants.LOG_UP] = 0
-        port[src, grants.P_CIRCUIT] = row
-        if layout.planes[k, col.PLANE_DUPLEX]:
-            port[dst, grants.P_CIRCUIT] = row
+        base = layout.planes[plane, col.PLANE_BASE]
+        port[base + src, grants.P_CIRCUIT] = row
+        if layout.planes[plane, col.PLANE_DUPLEX]:
+            port[base + dst, grants.P_CIRCUIT] = row
+    total = len(layout.work.kind)
     lines = grants.Lines(
         port=port,
         after=np.empty(total, np.int64),
