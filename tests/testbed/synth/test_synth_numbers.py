@@ -265,3 +265,20 @@ def test_roofline_of_one_row_is_memory() -> None:
     clock = Clock(find_gpu("a100"))
     assert clock.matmul_ns(1, 4096**2) == pytest.approx(2 * 4096**2 / 2.039e12 * 1e9, rel=1e-3)
     assert clock.matmul_ns(10**6, 4096**2) == pytest.approx(2e6 * 4096**2 / 312e12 * 1e9, rel=1e-9)
+
+
+def test_symbolic_tensor_graphs_counts() -> None:
+    """Its Llama step of 8 layers, TP4 x DP2: 48 AG, 32 RS, 8 AR of 54.5 M elements a rank."""
+    workload = synth("llama3-8b", tp=4, dp=2, layers=8, mfu=0.5, **BARE)
+    calls: dict[tuple[str, int], int] = defaultdict(int)
+    for op in workload.operations:
+        if not isinstance(op, Compute) and 0 in op.ranks:
+            calls[op.kind, op.ranks[0].in_bytes // 2] += 1
+    assert calls == {
+        ("all_gather", 8_388_608): 48,
+        ("reduce_scatter", 33_554_432): 32,
+        ("all_reduce", 54_528_000): 8,
+    }
+    tables = synth("llama3-8b", tp=4, dp=2, layers=8, mfu=0.5, embeddings="replicated")
+    whole = [op for op in tables.operations if getattr(op, "group", "").startswith("stage")]
+    assert [op.ranks[0].in_bytes // 2 for op in whole] == [128_256 * 4096] * 2
