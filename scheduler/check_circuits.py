@@ -302,7 +302,7 @@ def _hasty(
             continue
         free = max((done[k] for k in stand.before), default=0)
         request = int(timeline.circuits.request_ns[stand.circuit])
-        if request < free + fabric.notify_ns - slack_ns:
+        if free and request < free + fabric.notify_ns - slack_ns:
             what = f"it is requested at {request} ns, its ports are in use until {free} ns"
             yield f"circuit {stand.circuit}", what
 

@@ -96,6 +96,8 @@ def reorder_peaks(graph: TaskGraph, fabric: Fabric, timeline: Timeline) -> Int64
     for task in np.unique(moved.task[moved.hop > 0]).tolist():
         target = int(graph.dst[task % graph.tasks])
         paths = _paths(fabric, timeline, task, target)
+        if not paths:
+            continue  # it never left its source: not for us to say
         curves.setdefault(target, []).append(_message_steps(paths))
     for node, each in curves.items():
         times = np.unique([float(time) for steps in each for time, _ in steps])

@@ -1,1 +1,5 @@
-"""What people look at: the HTML report and its figures."""
+"""Reports of runs: an HTML page that opens anywhere, Markdown, CSV and JSON."""
+
+from testbed.report.writing import FORMATS, render, write_comparison, write_report
+
+__all__ = ["FORMATS", "render", "write_comparison", "write_report"]
