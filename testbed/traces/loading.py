@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from scheduler.model.workload import Compute, Source
 from testbed.files.workload import FORMAT, decode_workload
+from testbed.traces.aicb import Aicb
 from testbed.traces.assembly import Options, assemble
 from testbed.traces.chakra import Chakra, ChakraJson
 from testbed.traces.comms_replay import CommsReplay
@@ -15,6 +16,7 @@ from testbed.traces.execution_trace import ExecutionTrace
 from testbed.traces.goal import Goal
 from testbed.traces.joining import one_per_rank, world_of
 from testbed.traces.kineto import Kineto
+from testbed.traces.simai import SimAi
 from testbed.traces.sources import Blob, digest, open_sources
 from topologies.errors import InputError, UsageError
 
@@ -53,6 +55,8 @@ IMPORTERS: Final[Mapping[str, Importer]] = {
         ChakraJson(),
         CommsReplay(),
         Goal(),
+        SimAi(),
+        Aicb(),
         Chakra(),
     )
 }

@@ -48,6 +48,8 @@ _KINDS: Final = {
     "send": "send",
     "recv": "recv",
     "recvanysource": "recv",
+    "isend": "send",
+    "irecv": "recv",
 }
 
 DTYPE_BYTES: Final = {
