@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scheduler.model.timeline import Timeline
     from topologies.fabric import Fabric
 
-__all__ = ["Metrics", "measure", "union_length_ns"]
+__all__ = ["Metrics", "measure", "merged", "union_length_ns"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,14 +154,16 @@ def union_length_ns(begin: Int64s, end: Int64s) -> int:
     >>> union_length_ns(np.array([0, 5, 20]), np.array([10, 12, 21]))
     13
     """
-    begin, end = _merged(begin, end)
+    begin, end = merged(begin, end)
     return int((end - begin).sum())
 
 
-def _merged(begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+def merged(begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
     """Join overlapping intervals, ordered by begin; empty ones vanish."""
     real = end > begin
     begin, end = begin[real], end[real]
+    if not len(begin):
+        return begin, end
     order = np.argsort(begin, kind="stable")
     begin, reach = begin[order], np.maximum.accumulate(end[order])
     first = np.ones(len(begin), bool)
