@@ -8,19 +8,38 @@ larger the factor is. `choose` takes the smallest factor that keeps the emulatio
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from scheduler.model.program import Slot, TimedProgram
+from scheduler.dispatch.simulator import iteration_ends, simulate
+from scheduler.model.program import Program, Slot, TimedProgram
+from scheduler.model.taskgraph import MESSAGE, TaskGraph, csr
+from scheduler.model.timeline import NONE
+from topologies.errors import UsageError
 
 if TYPE_CHECKING:
-    from scheduler.model.program import Program
-    from scheduler.model.taskgraph import TaskGraph
+    from collections.abc import Iterator
+
+    from scheduler.model.timeline import Timeline, Transfers
+    from testbed.emulator.capacity import Capacity
     from topologies.fabric import Fabric
 
-__all__ = ["Dilation", "dilate"]
+__all__ = ["FRAME_BYTES", "Dilation", "choose", "critical_messages", "dilate"]
+
+FRAME_BYTES: Final = 4096
+"""The largest path MTU of InfiniBand. The engine's cost is per frame: the size hardly matters."""
+GUARD_WALL_NS: Final = 50_000
+_HOPS_PER_DELAY: Final = 20
+_LATE_SHARE: Final = 0.005
+_FRAME_SHARE: Final = 0.01
+_FRAMES_PER_SLOT: Final = 50
+_LEAST_IDLE: Final = 0.1
+_STEP: Final = 1.25
+_LEAST_FACTOR: Final = 0.01
+_MOST_FACTOR: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +60,201 @@ class Dilation:
     guard_ns: int
     bound_by: str
     expected_wall_s: float | None = None
+
+
+def choose(
+    graph: TaskGraph,
+    fabric: Fabric,
+    program: Program,
+    capacity: Capacity,
+    *,
+    factor: float | None = None,
+    iterations: int = 4,
+    lookahead_ns: int = 0,
+    frame_bytes: int = FRAME_BYTES,
+) -> Dilation:
+    """Return the smallest dilation that keeps the emulation honest, or that of a given `factor`.
+
+    The factor satisfies, with hops as measured in `capacity`:
+
+    - tau * factor >= 20 hop p99, so that what a window is late by does not matter;
+    - the messages on the critical path, each late by a mean hop or by what a chain was seen to
+      lose per message, lose 0.5 % of the iteration at most;
+    - the frames of an iteration are no more than half of what this machine carries meanwhile;
+    - a slot of a timed program holds 50 frames at least;
+    - the iteration simulated with frames and guard is within 1 % of the ideal one.
+
+    Raises what `simulate` raises, and `UsageError` for a factor that is not positive.
+    """
+    if factor is not None and not 0 < factor < _MOST_FACTOR:
+        why = f"it is above 0 and below {_MOST_FACTOR:g}"
+        raise UsageError(f"a dilation of {factor:g}", "dilation", why, "correct it, or use auto")
+    timeline = simulate(graph, fabric, program, iterations=iterations, lookahead_ns=lookahead_ns)
+    case = _Case(graph, fabric, program, iterations, lookahead_ns, timeline)
+    frames = _Frames(fabric, capacity, frame_bytes)
+
+    def dilation(chosen: float, bound_by: str) -> Dilation:
+        quantum_bytes = frames.quantum_bytes(chosen)
+        guard_ns = math.ceil(max(GUARD_WALL_NS, capacity.hop_p99_ns) / chosen)
+        return Dilation(
+            factor=chosen,
+            bytes_per_wall_byte=quantum_bytes / frame_bytes,
+            wall_bps=frames.wall_bps,
+            frame_bytes=frame_bytes,
+            quantum_bytes=quantum_bytes,
+            guard_ns=guard_ns if isinstance(program, TimedProgram) else 0,
+            bound_by=bound_by,
+            expected_wall_s=case.end_ns * chosen / 1e9,
+        )
+
+    if factor is not None:
+        return dilation(factor, "given")
+    bounds = _bounds(case, capacity, frames)
+    bound_by, least = max(bounds.items(), key=lambda item: item[1])
+    chosen = _two_digits(least)
+    while not _close_enough(case, dilation(chosen, bound_by)):
+        bound_by, chosen = "frame size", _two_digits(chosen * _STEP)
+        if chosen > _MOST_FACTOR:
+            why = "frames stay too coarse for its slots"
+            fix = "choose longer slots, or give a dilation"
+            raise UsageError("no dilation suits this program", "dilation", why, fix)
+    return dilation(chosen, bound_by)
+
+
+class _Case(NamedTuple):
+    """What is to be executed, and its prediction without frames."""
+
+    graph: TaskGraph
+    fabric: Fabric
+    program: Program
+    iterations: int
+    lookahead_ns: int
+    timeline: Timeline
+
+    @property
+    def end_ns(self) -> int:
+        return int(self.timeline.iteration_ends_ns[-1])
+
+    @property
+    def iteration_ns(self) -> float:
+        return max(self.end_ns / self.iterations, 1.0)
+
+
+class _Frames:
+    """What frames carry at half the measured rate, shared by all ports as their rates are."""
+
+    def __init__(self, fabric: Fabric, capacity: Capacity, frame_bytes: int) -> None:
+        self.frames_per_s = capacity.frames_per_s / 2
+        self.frame_bytes = frame_bytes
+        rates = [(plane.rate_bps, plane.ports) for plane in fabric.planes]
+        self._all_bps = sum(rate * ports for rate, ports in rates)
+        wall_bps = self.frames_per_s * frame_bytes * 8
+        self.wall_bps = round(wall_bps * max(rate for rate, _ in rates) / self._all_bps)
+
+    def quantum_bytes(self, factor: float) -> int:
+        """Return the virtual bytes of a full frame."""
+        return max(1, round(self._all_bps / 8 / self.frames_per_s / factor))
+
+    def factor_for(self, quantum_bytes: float) -> float:
+        """Return the factor at which a full frame is so many virtual bytes."""
+        return self._all_bps / 8 / self.frames_per_s / max(quantum_bytes, 1.0)
+
+
+def _bounds(case: _Case, capacity: Capacity, frames: _Frames) -> dict[str, float]:
+    """Return the least factor by what asks for it."""
+    fabric, program = case.fabric, case.program
+    critical = critical_messages(case.graph, case.timeline) / case.iterations
+    sizes = case.graph.size_bytes[case.graph.kind == MESSAGE]
+    carried = sum(plane.rate_bps * plane.ports for plane in fabric.planes)
+    idle = 1 - float(sizes.sum()) * 8e9 / carried / case.iteration_ns
+    late_ns = max(capacity.hop_mean_ns, capacity.drift_ns)
+    bounds = {
+        "critical path": critical * late_ns / (_LATE_SHARE * case.iteration_ns),
+        # full frames come at the rate of the links; each message also ends in one that is not
+        "frame rate": len(sizes)
+        / (max(idle, _LEAST_IDLE) * frames.frames_per_s * case.iteration_ns / 1e9),
+    }
+    delays = [plane.delay_ns for plane in fabric.planes if plane.delay_ns > 0]
+    if delays:
+        bounds["reconfiguration delay"] = _HOPS_PER_DELAY * capacity.hop_p99_ns / min(delays)
+    if isinstance(program, TimedProgram):
+        slot_bytes = min(_slot_bytes(fabric, program), default=math.inf)
+        bounds["frames per slot"] = frames.factor_for(slot_bytes / _FRAMES_PER_SLOT)
+    return bounds
+
+
+def _slot_bytes(fabric: Fabric, program: TimedProgram) -> Iterator[float]:
+    """Yield what each slot carries, guard aside."""
+    for plane, slots in zip(fabric.planes, program.planes, strict=True):
+        begins = [slot.offset_ns for slot in slots]
+        for length_ns in np.diff([*begins, *(b + program.period_ns for b in begins[:1])]).tolist():
+            if length_ns > plane.delay_ns:
+                yield (length_ns - plane.delay_ns) * plane.rate_bps / 8e9
+
+
+def _close_enough(case: _Case, dilation: Dilation) -> bool:
+    """Say whether frames and guard change the prediction by no more than 1 %."""
+    if not isinstance(case.program, TimedProgram):
+        return True  # messages are atomic: how they are cut does not show
+    ends = iteration_ends(
+        case.graph,
+        case.fabric,
+        case.program,
+        iterations=case.iterations,
+        quantum_bytes=dilation.quantum_bytes,
+        guard_ns=max(dilation.guard_ns, case.program.guard_ns),
+        lookahead_ns=case.lookahead_ns,
+    )
+    return bool(abs(int(ends[-1]) - case.end_ns) <= _FRAME_SHARE * case.end_ns)
+
+
+def _two_digits(value: float) -> float:
+    """Round up to two significant digits, for people.
+
+    >>> _two_digits(118.2), _two_digits(0.031)
+    (120.0, 0.031)
+    """
+    if value <= 0:
+        return _LEAST_FACTOR
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return max(float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.6g}"), _LEAST_FACTOR)
+
+
+def critical_messages(graph: TaskGraph, timeline: Timeline) -> int:
+    """Count the messages on a critical path of an execution, from its last task back to time zero.
+
+    Where a task began as soon as it was ready, the path goes on with the predecessor that ended
+    last; where a message waited, with the message that held one of its ports before.
+    """
+    before, after, _ = graph.unrolled_arcs(timeline.iterations)
+    pointers, listed = csr(after, before, len(timeline.end_ns))
+    moves = timeline.transfers
+    kind = np.tile(graph.kind, timeline.iterations)
+    last_of = _previous_on_ports(moves)
+    count, task = 0, int(np.argmax(timeline.end_ns))
+    while task != NONE:
+        count += int(kind[task] == MESSAGE)
+        earlier = listed[pointers[task] : pointers[task + 1]]
+        following = int(earlier[np.argmax(timeline.end_ns[earlier])]) if len(earlier) else NONE
+        if kind[task] == MESSAGE and timeline.start_ns[task] > timeline.ready_ns[task]:
+            following = last_of.get(task, following)
+        task = following
+    return count
+
+
+def _previous_on_ports(moves: Transfers) -> dict[int, int]:
+    """Return, for each message, the one whose transfer ended last before on a port it uses."""
+    latest: dict[tuple[int, int, int], tuple[int, int]] = {}
+    previous: dict[int, int] = {}
+    columns = (moves.task, moves.plane, moves.from_node, moves.to_node, moves.end_ns)
+    for task, plane, src, dst, end_ns in zip(*(c.tolist() for c in columns), strict=True):
+        ends = (plane, 0, src), (plane, 1, dst)
+        held = max((latest.get(end, (NONE, NONE)) for end in ends), default=(NONE, NONE))
+        if held[1] not in (NONE, task):
+            previous.setdefault(task, held[1])
+        for end in ends:
+            latest[end] = (end_ns, task)
+    return previous
 
 
 def dilate(

@@ -143,6 +143,7 @@ def new_engine(
     tables.numbers[e.N_LATENCY] = layout.fabric.latency_ns
     tables.numbers[e.N_NOTIFY] = layout.fabric.notify_ns
     tables.counters[[e.NEXT_CHECK, e.NEXT_TICK]] = e.NEVER
+    tables.counters[e.CREDIT] = e.CREDIT_NS  # it sleeps that long until time zero
     work, tasks = layout.work, tables.tasks
     for column, values in (
         (e.KIND, work.kind),
