@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from testbed.emulator.probe import Measurements
 
-__all__ = ["Capability", "check_machine", "deep_check", "require_emulation"]
+__all__ = ["Capability", "check_machine", "deep_check", "require_emulation", "sudo_command"]
 
 _LEAST_KERNEL: Final = (5, 10)
 _LEAST_PYTHON: Final = (3, 11)
@@ -56,7 +56,10 @@ class Capability:
 
 def check_machine() -> list[Capability]:
     """Return what this machine can and cannot do, the most basic first. Changes nothing."""
-    found = [_system(), _kernel(), _python(), *_tools(), _root()]
+    system = _system()
+    if not system.ok:
+        return [system]
+    found = [system, _kernel(), _python(), *_tools(), _root()]
     if all(capability.ok for capability in found if capability.required):
         found += _try_in_thread(_network)
     else:
@@ -87,6 +90,11 @@ def deep_check(run_id: str | None = None) -> Measurements:
     fabric = Fabric(nodes=2, planes=(plane, plane))
     with EmulatedFabric(fabric, run_id or f"doctor-{os.getpid()}") as network:
         return measure(network)
+
+
+def sudo_command() -> str:
+    """Return the command that starts this very process as root, for people to copy."""
+    return shlex.join(["sudo", *sys.orig_argv])
 
 
 def _system() -> Capability:
@@ -126,7 +134,7 @@ def _tools() -> list[Capability]:
 def _root() -> Capability:
     root = os.geteuid() == 0
     detail = "running as root" if root else f"running as user {os.geteuid()}"
-    return Capability("root", root, detail, f"run {shlex.join(['sudo', *sys.orig_argv])}")
+    return Capability("root", root, detail, f"run {sudo_command()}")
 
 
 def _try_in_thread(probe: Callable[[], list[Capability]]) -> list[Capability]:

@@ -15,9 +15,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from testbed.emulator.capabilities import sudo_command
 from testbed.emulator.netns import links, namespace_inode
 from testbed.emulator.registry import Process, alias_of, path_of, read_records
-from topologies import FluxbedError, UsageError
+from topologies import FluxbedError, MachineError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,7 @@ def clean(run_id: str | None = None) -> list[str]:
     """Remove what dead runs left, or only `run_id`'s; return what was removed, one line each.
 
     A run whose owner lives is left alone; asked for by name, it raises `FluxbedError`. Raises
-    `UsageError` when `run_id` is not a run's.
+    `UsageError` when `run_id` is not a run's, `MachineError` when only root can remove it.
     """
     removed: list[str] = []
     records = read_records()
@@ -45,13 +46,12 @@ def clean(run_id: str | None = None) -> list[str]:
             why = "no record of it is left in /run/fluxbed"
             raise UsageError(f"there is no run {run_id!r}", "clean", why, "it is clean already")
     for record in records:
-        if record.owner.lives():
-            if run_id is not None:
-                why = f"its process {record.owner.pid} is at work"
-                fix = "interrupt that process: it cleans up"
-                raise FluxbedError("the run was not removed", run_id, why, fix)
-            continue
-        removed += _remove(record)
+        if not record.owner.lives():
+            removed += _remove(record)
+        elif run_id is not None:
+            why = f"its process {record.owner.pid} is at work"
+            fix = "interrupt that process: it cleans up"
+            raise FluxbedError("the run was not removed", run_id, why, fix)
     return removed
 
 
@@ -64,13 +64,16 @@ def remove_dead(run_id: str) -> None:
 
 
 def _remove(record: Record) -> list[str]:
+    path = path_of(record.run)
+    if not os.access(path.parent, os.W_OK):
+        why, fix = "that takes root", f"run {sudo_command()}"
+        raise MachineError("the run was not removed", record.run, why, fix)
     removed = []
     for process, what in _ours(record).items():
         interfaces = _interfaces(process)  # they go with the last process of the namespace
         if _end(process):
             removed.append(f"{what} (process {process.pid})")
             removed += [f"interface {name}" for name in interfaces]
-    path = path_of(record.run)
     path.unlink(missing_ok=True)
     removed.append(f"record {path}")
     return [f"{record.run}: {line}" for line in dict.fromkeys(removed)]

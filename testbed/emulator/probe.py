@@ -77,9 +77,10 @@ class DarkWindows:
 
     `error_ns` is |last_old_ns| and |first_new_ns| together. `unseen` edges had no frame near them
     because the probe itself was stopped; they are counted, not left out of the samples. `leaked`
-    frames entered the switch after dark and passed. Event-driven windows only: `answer_ns` is from a trigger's
-    arrival at a host to its request, `event_to_dark_ns` to the last frame that passed, and in
-    `missed` windows no trigger came in time.
+    frames entered the switch after dark and passed.
+
+    Event-driven windows only: `answer_ns` is from a trigger's arrival at a host to its request,
+    `event_to_dark_ns` to the last frame that passed; in `missed` windows no trigger came in time.
     """
 
     windows: int
@@ -100,10 +101,11 @@ class DarkWindows:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What this machine does with `ports` ports: the basis of the dilation.
+    """What this machine does with `ports` ports when nothing else is to be done.
 
-    `frames_per_s` is one thread that does nothing but send and receive. `hop_ns` is from a frame's
-    due time to its arrival being known, all ports due at once, at half that pace.
+    `frames_per_s` is one real-time thread that only sends and receives: no engine is faster.
+    `hop_ns` is from a frame's due time to its arrival being known, all ports due at once, at half
+    that pace. Durations are wall time.
     """
 
     ports: int

@@ -85,6 +85,13 @@ def test_what_is_not_required_does_not_refuse(good: pytest.MonkeyPatch) -> None:
     assert {"two cores", "an idle machine"} <= set(poor)
 
 
+def test_another_system_is_told_before_anything_is_tried(good: pytest.MonkeyPatch) -> None:
+    good.setattr(platform, "system", lambda: "Darwin")
+    good.setattr(capabilities, "_kernel", lambda: pytest.fail("tried"))
+    with pytest.raises(MachineError, match="needs Linux, because Darwin"):
+        require_emulation()
+
+
 def test_a_package_that_is_missing(good: pytest.MonkeyPatch) -> None:
     good.setattr(capabilities, "_PACKAGES", ("numpy", "no-such-package"))
     with pytest.raises(MachineError, match="without no-such-package"):

@@ -12,7 +12,7 @@ import pytest
 from testbed.emulator import cleanup, registry
 from testbed.emulator.cleanup import clean, remove_dead
 from testbed.emulator.registry import Node, Process, Record, read_records, recorded
-from topologies import FluxbedError, UsageError
+from topologies import FluxbedError, MachineError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,6 +92,17 @@ def test_one_run_by_name(dead: Process, runs: Path) -> None:
     remove_dead("other")
     remove_dead("other")
     assert read_records() == []
+
+
+def test_without_root_the_command_to_use_is_told(
+    dead: Process, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave("gone", dead)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(sys, "orig_argv", ["python", "fluxbed", "clean"])
+    with pytest.raises(MachineError, match="that takes root: run sudo python fluxbed clean"):
+        clean()
+    assert (runs / "gone.json").exists()
 
 
 def test_a_number_given_again_is_another_process(
