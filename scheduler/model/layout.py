@@ -6,6 +6,7 @@ stream what came last. `Draft.graph` then fills the arrays, all collectives of o
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -72,16 +73,16 @@ class Draft:
         self._tasks = 0
         self._groups = 0
         self._batches: dict[int, _Batch] = {}
-        self._rows: list[tuple[int, int, int, int, int, int, int]] = []
-        self._begin: dict[int, dict[int, int]] = {}
-        self._end: dict[int, dict[int, int]] = {}
+        self._rows = array("q")  # task, kind, op, rank, stream, position, dur_ns, one after another
+        self._begin: dict[int, int | dict[int, int]] = {}  # a collective's by rank
+        self._end: dict[int, int | dict[int, int]] = {}
         self._waits: list[tuple[int, int, int, tuple[int, ...], tuple[int, ...]]] = []
         self._streams: dict[tuple[int, int], list[int]] = {}  # first and last task, next position
-        self._arcs: list[tuple[int, int, int]] = []
+        self._arcs = array("q")  # before, after, origin
         self.cut = 0
 
-    def _place(self, op: int, rank: int, stream: int, first: int, last: int) -> tuple[int, int]:
-        """Append `first`..`last` to a stream; return their positions on it."""
+    def _place(self, rank: int, stream: int, first: int, last: int) -> int:
+        """Append `first` and `last` to a stream; return the position of `first` on it."""
         tasks = 1 + (last > first)
         known = self._streams.get((rank, stream))
         if known is None:
@@ -89,11 +90,9 @@ class Draft:
             self._streams[rank, stream] = [first, last, tasks]
         else:
             _, before, position = known
-            self._arcs.append((before, first, _STREAM))
+            self._arcs.extend((before, first, _STREAM))
             known[1:] = last, position + tasks
-        self._begin[op][rank] = first
-        self._end[op][rank] = last
-        return position, position + 1
+        return position
 
     def _admit(self, op: Operation) -> None:
         if op.id in self._end:
@@ -103,8 +102,6 @@ class Draft:
                 "dependencies name operations by id",
                 "give each its own",
             )
-        self._begin[op.id] = {}
-        self._end[op.id] = {}
 
     def add_compute(self, op: Compute, dur_ns: int) -> None:
         """Add a computation that lasts `dur_ns`."""
@@ -126,12 +123,14 @@ class Draft:
         task = self._tasks
         marked = op.id in self._marked
         self._tasks += 1 + marked
-        position, _ = self._place(op.id, op.rank, op.stream, task, task + marked)
+        last = self._end[op.id] = task + marked
+        self._begin[op.id] = task
+        position = self._place(op.rank, op.stream, task, last)
         if marked:
-            self._rows.append((task, MARKER, op.id, op.rank, op.stream, position, 0))
-            self._arcs.append((task, task + 1, _STREAM))
-        row = (task + marked, COMPUTE, op.id, op.rank, op.stream, position + marked, dur_ns)
-        self._rows.append(row)
+            self._rows.extend((task, MARKER, op.id, op.rank, op.stream, position, 0))
+            self._arcs.extend((task, last, _STREAM))
+        position += marked
+        self._rows.extend((last, COMPUTE, op.id, op.rank, op.stream, position, dur_ns))
         if op.deps or op.starts_after:
             self._waits.append((op.id, op.rank, task, op.deps, op.starts_after))
 
@@ -147,16 +146,20 @@ class Draft:
         batch.op.append(op.id)
         batch.ranks.append(members)
         self._groups += flows.groups
+        self._begin[op.id] = dict(zip(members, range(first, first + len(members)), strict=True))
+        self._end[op.id] = dict(zip(members, range(leave, leave + len(members)), strict=True))
         for index, rank in enumerate(members):
             part = op.ranks[rank]
-            enter = first + index
-            at_enter, at_leave = self._place(op.id, rank, part.stream, enter, leave + index)
-            self._rows.append((enter, MARKER, op.id, rank, part.stream, at_enter, 0))
-            self._rows.append((leave + index, MARKER, op.id, rank, part.stream, at_leave, 0))
+            enter, end = first + index, leave + index
+            position = self._place(rank, part.stream, enter, end)
+            self._rows.extend((enter, MARKER, op.id, rank, part.stream, position, 0))
+            self._rows.extend((end, MARKER, op.id, rank, part.stream, position + 1, 0))
             if part.deps or part.starts_after:
                 self._waits.append((op.id, rank, enter, part.deps, part.starts_after))
 
-    def _find(self, table: dict[int, dict[int, int]], op: int, rank: int, other: int) -> int | None:
+    def _find(
+        self, table: dict[int, int | dict[int, int]], op: int, rank: int, other: int
+    ) -> int | None:
         """Return the task of `other` that `rank` waits for; None if it is of another iteration."""
         known = table.get(other)
         if known is None:
@@ -169,10 +172,10 @@ class Draft:
                 "there is no such operation",
                 "correct its deps in the workload",
             )
+        if isinstance(known, int):
+            return known
         if rank in known:
             return known[rank]
-        if len(known) == 1:  # a computation of another rank
-            return next(iter(known.values()))
         raise InputError(
             f"it waits for operation {other}",
             f"operation {op} of rank {rank}",
@@ -180,14 +183,13 @@ class Draft:
             "correct its deps in the workload",
         )
 
-    def _recorded(self) -> list[tuple[int, int, int]]:
-        return [
-            (before, task, _RECORDED)
-            for op, rank, task, deps, starts_after in self._waits
-            for table, others in ((self._end, deps), (self._begin, starts_after))
-            for other in others
-            if (before := self._find(table, op, rank, other)) is not None
-        ]
+    def _recorded(self) -> None:
+        """Draw the arcs of recorded dependencies, now that all operations are known."""
+        for op, rank, task, deps, starts_after in self._waits:
+            for table, others in ((self._end, deps), (self._begin, starts_after)):
+                for other in others:
+                    if (before := self._find(table, op, rank, other)) is not None:
+                        self._arcs.extend((before, task, _RECORDED))
 
     def graph(self) -> TaskGraph:
         """Return the finished graph; raises `InputError` where an operation waits for itself."""
@@ -206,7 +208,8 @@ class Draft:
         kind[own], zero["dur_ns"][own] = rows[:, 1], rows[:, 6]
         for column, name in enumerate(("op", "rank", "stream", "position"), 2):
             minus[name][own] = rows[:, column]
-        listed = [np.array(self._arcs + self._recorded(), np.int64).reshape(-1, 3)]
+        self._recorded()
+        listed = [np.array(self._arcs, np.int64).reshape(-1, 3)]
         listed += [self._fill(batch, kind, minus, zero) for batch in self._batches.values()]
         wraps = [(last, first) for first, last, _ in self._streams.values()]
         inside = np.concatenate(listed)
