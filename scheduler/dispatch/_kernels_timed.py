@@ -47,7 +47,9 @@ LANE_COLD: Final = 4  # nothing is lit before, ns after time zero
 LANE_FREE: Final = 5  # when its last piece has left, ns
 LANE_ON: Final = 6  # scratch: its present or next window
 LANE_OFF: Final = 7
-LANE_COLUMNS: Final = 8
+LANE_AT: Final = 8  # and its row in `windows`
+LANE_NEXT: Final = 9  # two hops: when it is served next, -1 never
+LANE_COLUMNS: Final = 10
 
 # Pieces of messages as they leave: last bit, latency excluded.
 PIECE_TASK: Final = 0
@@ -55,14 +57,17 @@ PIECE_PORT: Final = 1
 PIECE_BYTES: Final = 2
 PIECE_START: Final = 3
 PIECE_LAST: Final = 4
-PIECE_COLUMNS: Final = 5
+PIECE_HOP: Final = 5  # two hops only, like the next: 1 from a relay, else 0
+PIECE_TO: Final = 6  # the node it goes to
+PIECE_COLUMNS: Final = 7
 
 
 class Queues(NamedTuple):
     """The virtual output queues that messages use.
 
     `of` is each base message's queue; queue q owns lanes `lane_ptr[q]:lane_ptr[q+1]`; `windows`
-    holds (on, off) in ns after the cycle's begin, guard excluded; `cycle` is [period_ns, phase_ns].
+    holds (on, off, dst_port): ns after the cycle's begin, guard excluded; `cycle` is [period_ns,
+    phase_ns].
     """
 
     of: Int64s
@@ -106,6 +111,7 @@ def window(queues: Queues, lane: int, now_ns: int) -> None:
             else:
                 low = middle + 1
         at = low
+    line[LANE_AT] = at
     line[LANE_ON] = max(base_ns + windows[at, 0], line[LANE_COLD])
     line[LANE_OFF] = base_ns + windows[at, 1]
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -262,8 +263,7 @@ def _configurations(entries: Int64s, matching: Int64s, fabric: Fabric) -> Int64s
     starts = np.flatnonzero(
         np.diff(entries[:, col.ENTRY_PLANE], prepend=-1) | np.diff(matching, prepend=-1)
     )
-    edges = np.append(starts, len(entries))
-    for first, last in zip(edges[:-1], edges[1:], strict=True):
+    for first, last in pairwise(np.append(starts, len(entries))):
         plane = int(entries[first, col.ENTRY_PLANE])
         if not fabric.planes[plane].all_stop or fabric.planes[plane].kind != "ocs":
             continue

@@ -18,6 +18,7 @@ from topologies.errors import UsageError
 if TYPE_CHECKING:
     from scheduler.dispatch._kernels_events import Progress
     from scheduler.dispatch._kernels_timed import Queues
+    from scheduler.dispatch._kernels_twohop import Stores
     from scheduler.dispatch.layout import Layout
     from scheduler.model.taskgraph import Int64s
 
@@ -98,26 +99,69 @@ def _queues(layout: Layout, guard_ns: int) -> Queues:
     queue = np.searchsorted(pairs, pair)
     used = queue < len(pairs)
     used[used] = pairs[queue[used]] == pair[used]
-    queue, port = queue[used], windows.src_port[used]
-    on_ns, off_ns = windows.on_ns[used], windows.off_ns[used]
-    order = np.lexsort((on_ns, port, queue))
-    queue, port, on_ns, off_ns = queue[order], port[order], on_ns[order], off_ns[order]
-    new = np.diff(queue, prepend=-1) | np.diff(port, prepend=-1)
-    first = np.flatnonzero(new)
+    queue = queue[used]
+    lanes, table, owners = _lanes(layout, queue, Windows(*(c[used] for c in windows)))
+    return timed.Queues(
+        of=of,
+        lane_ptr=csr(owners, owners, len(pairs))[0],
+        lanes=lanes,
+        windows=table,
+        cycle=layout.rule[[col.R_PERIOD, col.R_PHASE]],
+    )
+
+
+def _lanes(layout: Layout, owner: Int64s, windows: Windows) -> tuple[Int64s, Int64s, Int64s]:
+    """Group windows by owner and port, in time: lanes, table of windows, owner of each lane."""
+    from scheduler.dispatch import _kernels_timed as timed
+
+    order = np.lexsort((windows.on_ns, windows.src_port, owner))
+    owner, port = owner[order], windows.src_port[order]
+    first = np.flatnonzero(np.diff(owner, prepend=-1) | np.diff(port, prepend=-1))
     lanes = np.zeros((len(first), timed.LANE_COLUMNS), np.int64)
     plane = layout.ports[port[first], col.PORT_PLANE]
     lanes[:, timed.LANE_FIRST] = first
-    lanes[:, timed.LANE_COUNT] = np.diff(np.append(first, len(queue)))
+    lanes[:, timed.LANE_COUNT] = np.diff(np.append(first, len(owner)))
     lanes[:, timed.LANE_PORT] = port[first]
     lanes[:, timed.LANE_RATE] = layout.planes[plane, col.PLANE_RATE]
     lanes[:, timed.LANE_COLD] = layout.rule[col.R_CONTROL] + layout.planes[plane, col.PLANE_DELAY]
-    return timed.Queues(
-        of=of,
-        lane_ptr=csr(queue[first], first, len(pairs))[0],
+    lanes[:, timed.LANE_NEXT] = NONE
+    table = np.column_stack([windows.on_ns, windows.off_ns, windows.dst_port])[order]
+    return lanes, table, owner[first]
+
+
+def _two_hops(layout: Layout, guard_ns: int) -> tuple[Queues, Stores]:
+    """Make the lanes and the empty stores of two-hop routing: a lane per port."""
+    from scheduler.dispatch import _kernels_timed as timed
+    from scheduler.dispatch import _kernels_twohop as twohop
+
+    nodes, total = layout.fabric.nodes, len(layout.work.kind)
+    port_node = np.ascontiguousarray(layout.ports[:, col.PORT_NODE])
+    windows = slot_windows(layout, guard_ns)
+    apart = port_node[windows.src_port] != port_node[windows.dst_port]
+    windows = Windows(*(column[apart] for column in windows))
+    lanes, table, lane_node = _lanes(layout, port_node[windows.src_port], windows)
+    queues = timed.Queues(
+        of=np.zeros(0, np.int64),
+        lane_ptr=np.zeros(1, np.int64),
         lanes=lanes,
-        windows=np.column_stack([on_ns, off_ns]),
+        windows=table,
         cycle=layout.rule[[col.R_PERIOD, col.R_PHASE]],
     )
+    pair = np.zeros((nodes * nodes, twohop.PAIR_COLUMNS), np.int64)
+    pair[:, [twohop.OWN_HEAD, twohop.VIA_HEAD]] = NONE
+    pointers, listed = csr(lane_node, np.arange(len(lanes)), nodes)
+    stores = twohop.Stores(
+        pair=pair,
+        node=np.zeros((nodes, twohop.NODE_COLUMNS), np.int64),
+        left=np.zeros(total, np.int64),
+        moved=np.zeros(total, np.int64),
+        after=np.zeros(total, np.int64),
+        node_lane_ptr=pointers,
+        node_lane=listed,
+        lane_node=lane_node,
+        port_node=port_node,
+    )
+    return queues, stores
 
 
 def run_timed(
@@ -133,10 +177,18 @@ def run_timed(
         what = f"quantum_bytes={quantum_bytes}, guard_ns={guard}"
         raise UsageError(what, "simulation", "neither can be negative", "use 0 or more")
     progress = new_progress(layout)
-    queues = _queues(layout, guard)
-    pieces, size = timed.run_direct(
-        layout.work, progress, queues, layout.fabric.latency_ns, quantum_bytes
-    )
+    latency_ns = layout.fabric.latency_ns
+    if program.routing == "direct":
+        queues = _queues(layout, guard)
+        pieces, size = timed.run_direct(layout.work, progress, queues, latency_ns, quantum_bytes)
+    else:
+        from scheduler.dispatch._kernels_twohop import run_two_hops
+
+        queues, stores = _two_hops(layout, guard)
+        admission = program.routing == "rotorlb"
+        pieces, size = run_two_hops(
+            layout.work, progress, queues, stores, latency_ns, quantum_bytes, admission
+        )
     if progress.tally[-1] < len(layout.work.kind):
         raise stalled(layout, progress.times)
     return progress, pieces[:size]
@@ -160,19 +212,22 @@ def simulate_timed(layout: Layout, *, quantum_bytes: int, guard_ns: int | None) 
     """Run a timed program and keep records."""
     from scheduler.dispatch import _kernels_timed as timed
 
+    assert isinstance(layout.program, TimedProgram)
     progress, pieces = run_timed(layout, quantum_bytes=quantum_bytes, guard_ns=guard_ns)
     ready, start, end = progress.times
     until_ns = int(end.max())
     circuits, _ = circuits_of(_log(layout, until_ns))
     order = np.lexsort((pieces[:, timed.PIECE_PORT], pieces[:, timed.PIECE_TASK]))
     order = order[np.argsort(pieces[order, timed.PIECE_START], kind="stable")]
-    task, port, size_bytes, start_ns, last_ns = np.ascontiguousarray(pieces[order].T)
+    task, port, size_bytes, start_ns, last_ns, hop, to_node = np.ascontiguousarray(pieces[order].T)
     plane = layout.ports[port, col.PORT_PLANE]
+    if layout.program.routing == "direct":
+        hop, to_node = np.zeros(len(task), np.int64), layout.work.dst[task]
     transfers = Transfers(
         task=task,
-        hop=np.zeros(len(task), np.int64),
-        from_node=layout.work.src[task],
-        to_node=layout.work.dst[task],
+        hop=hop,
+        from_node=layout.ports[port, col.PORT_NODE],
+        to_node=to_node,
         plane=plane,
         circuit=standing_at(layout, circuits, port, start_ns),
         size_bytes=size_bytes,
