@@ -76,8 +76,8 @@ class DarkWindows:
     """How exact `windows` dark windows were, seen by a frame every `gap_ns`.
 
     `error_ns` is |last_old_ns| and |first_new_ns| together. `unseen` edges had no frame near them
-    because the probe itself was stopped; they are counted, not left out of the samples. `leaked`
-    frames entered the switch after dark and passed.
+    because the probe itself was stopped: counted, and out of the samples only where a window has
+    no frame on one side. `leaked` frames entered the switch after dark and passed.
 
     Event-driven windows only: `answer_ns` is from a trigger's arrival at a host to its request,
     `event_to_dark_ns` to the last frame that passed; in `missed` windows no trigger came in time.
