@@ -134,6 +134,8 @@ def compete(
             )
             record |= execute(attempt)
         except FluxbedError as error:
+            if len(entered) == 1:
+                raise
             note(str(error) if error.where == contender.label else f"{contender.label}: {error}")
             record["error"] = str(error)
             failure = failure or error

@@ -156,7 +156,14 @@ SKIP_SIMULATED: Final = 2
 
 
 def contenders(schedulers: Sequence[str], plans: Sequence[Path]) -> list[Contender]:
-    """List what to compare, in the order given; raises `UsageError` when there is nothing."""
+    """List what to compare, in the order given.
+
+    Raises `UsageError` when there is nothing, something twice, or a scheduler that does not exist.
+    """
+    from scheduler.policies.registry import find
+
+    for spec in schedulers:
+        find(spec)
     found = [Contender(label=spec) for spec in schedulers]
     found += [Contender(label=path.stem, plan_file=path) for path in plans]
     if not found:
