@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from testbed.files.codec import read_bytes, refusal
+from testbed.files.codec import json_schema, read_bytes, refusal
 from topologies import Fabric, FabricError, InputError, Plane, UsageError, build_fabric
 from topologies.units import parse_duration_ns, parse_rate_bps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FabricRecord", "PlaneRecord", "load_fabric", "read_fabric"]
+__all__ = ["FabricRecord", "PlaneRecord", "fabric_schema", "load_fabric", "read_fabric"]
 
 Natural: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _SUFFIXES: Final = (".toml", ".json")
@@ -129,6 +129,11 @@ class _WrittenFabric(Struct, forbid_unknown_fields=True, kw_only=True):
     notify_ns: Natural | UnsetType = UNSET
     latency: str | UnsetType = UNSET
     latency_ns: Natural | UnsetType = UNSET
+
+
+def fabric_schema() -> bytes:
+    """Write the JSON Schema of fabrics: as files hold them, and as people write them."""
+    return json_schema("A fabric", "fabric", FabricRecord, _WrittenFabric)
 
 
 def load_fabric(topology: str, world: int | None = None) -> Fabric:

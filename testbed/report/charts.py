@@ -17,7 +17,7 @@ SHARES: Final = {
     "dark": "#22262b",
     "unconnected": "#dde3e9",
 }
-_WIDTH: Final = 640
+_WIDTH: Final = 440
 _LEFT: Final = 62
 _UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 
@@ -66,7 +66,7 @@ def columns(values_ns: Sequence[float | None], skip: int) -> str:
     top, floor = 26.0, 176.0
     body = _frame(top, floor, most, f"duration [{name}]")
     step = (_WIDTH - _LEFT - 8) / max(len(values_ns), 1)
-    every = max(1, len(values_ns) // 16)
+    every = max(1, -(-len(values_ns) // 12))
     for k, value in enumerate(values_ns):
         x = _LEFT + 6 + k * step
         if value is not None:

@@ -28,12 +28,12 @@ _COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#
 def comparison_page(comparisons: Sequence[Comparison]) -> bytes:
     """Return the page: bars per number, and a table of values, ratios and predictions."""
     names = _names(comparisons)
-    title = " and ".join(names) if len(names) <= 3 else f"{len(names)} runs"  # noqa: PLR2004
+    title = ", ".join(names) if len(names) <= 3 else f"{len(names)} runs"  # noqa: PLR2004
     cards = [_bars(comparisons, names, *row) for row in _ROWS]
     body = (
         f"<header><h1>{escape(title)}</h1><p>{escape(comparisons[0].run.manifest.topology)}; "
         f"ratios are to {escape(names[0])}</p></header>"
-        f'<div class="columns">{"".join(cards)}</div>{_table(comparisons, names)}'
+        f'<div class="columns broad">{"".join(cards)}</div>{_table(comparisons, names)}'
     )
     return document(f"fluxbed: {title}", body)
 
@@ -66,10 +66,10 @@ def _bars(
         text = "unknown" if value is None else write(value)
         times = "" if ratio is None or k == 0 else f"{ratio:.3g} x"
         rows.append(
-            f"<tr><td>{escape(name)}</td>"
-            f'<td style="width:45%"><div style="background:{_COLOURS[k % len(_COLOURS)]};'
+            f'<tr><td class="whole">{escape(name)}</td>'
+            f'<td style="width:50%"><div style="background:{_COLOURS[k % len(_COLOURS)]};'
             f'width:{wide:.2f}%;height:16px;border-radius:3px;margin-top:3px"></div></td>'
-            f'<td class="number">{text}</td><td class="number">{times}</td></tr>'
+            f'<td class="number whole">{text}</td><td class="number whole">{times}</td></tr>'
         )
     return f'<section class="card"><h2>{title}</h2><table>{"".join(rows)}</table></section>'
 

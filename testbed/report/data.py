@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from topologies import Fabric
 
 __all__ = ["Tile", "plane_shares", "tiles", "viewer_data"]
+
+_FAR: Final = 2.0  # from this ratio on, percent say less than a factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,10 @@ def tiles(run: Run) -> list[Tile]:
     lost = "every byte arrived" if summary.lost_bytes == 0 else ""
     bound = "the plan states no lower bound"
     if summary.lower_bound_ns and summary.iteration_ns:
-        above = summary.iteration_ns / summary.lower_bound_ns - 1
-        bound = f"{100 * above:.2g} % above the lower bound"
+        ratio = summary.iteration_ns / summary.lower_bound_ns
+        near = ratio < _FAR
+        bound = f"{100 * (ratio - 1):.2g} % above" if near else f"{ratio:.3g} times"
+        bound += " the lower bound"
     injection = run.manifest.injection
     window = f"window {format_duration(injection.feedback_ns)} + {injection.mtu_bytes} B"
     rows: list[tuple[str, str, Any, Any, str]] = [

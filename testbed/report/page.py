@@ -110,13 +110,14 @@ def _timeline(data: dict[str, Any]) -> str:
         )
     )  # fmt: skip
     return (
-        '<section class="card"><h2>Timeline</h2><p class="hint">Every rank over every plane. '
-        "Turn the wheel to zoom, drag to move, double-click to come back; over the names the wheel "
-        "scrolls. Dashed: an iteration ends.</p>"
+        '<section class="card"><h2>Timeline</h2><p class="hint">Every rank above, '
+        "the circuits of every plane below. Turn the wheel to zoom, drag to move, double-click to come back; over "
+        "the names the wheel scrolls. Dashed: an iteration ends.</p>"
         f'<div class="bar">{buttons}<div class="legend">{legend}'
         '<span class="hatch">dark: a circuit is being made</span></div></div>'
-        '<div class="scroll"><canvas id="axis" class="axis"></canvas>'
-        '<canvas id="timeline"></canvas></div><div id="tip"></div></section>'
+        '<canvas id="axis"></canvas><div class="scroll ranks"><canvas id="ranks"></canvas></div>'
+        '<div class="scroll planes"><canvas id="planes"></canvas></div><div id="tip"></div>'
+        "</section>"
     )
 
 
@@ -156,7 +157,8 @@ def _details(run: Run) -> list[str]:
 
 
 def _card(title: str, hint: str, content: str) -> str:
-    return f'<section class="card"><h2>{title}</h2><p class="hint">{escape(hint)}</p>{content}</section>'
+    head = f'<h2>{title}</h2><p class="hint">{escape(hint)}</p>'
+    return f'<section class="card">{head}{content}</section>'
 
 
 def _duration(value_ns: float | None) -> str:

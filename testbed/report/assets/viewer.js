@@ -22,17 +22,20 @@
   const LIGHT = ["#fbe3b3", "#b5e3d6", "#efd3e2", "#f6f0a8"];
   const LINES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#444"];
   const ROW = 17, GAP = 12, HEAD = 22, LEFT = 148, AXIS = 30, RIGHT = 12;
-  const canvas = document.getElementById("timeline"), axis = document.getElementById("axis");
+  const axis = document.getElementById("axis");
   const chart = document.getElementById("queues"), tip = document.getElementById("tip");
   const select = document.getElementById("node");
-  let groupName = "", height = 0;
-  for (const lane of run.lanes) {
-    if (lane.group !== groupName) { height += groupName ? GAP : 4; lane.head = height; height += HEAD; }
-    groupName = lane.group;
-    lane.y = height;
-    height += ROW;
-  }
-  height += 8;
+  const boards = ["ranks", "planes"].map((name) => { // ranks over planes, each scrolls on its own
+    const lanes = run.lanes.filter((lane) => (lane.kind === "circuit") === (name === "planes"));
+    let group = "", height = 0;
+    for (const lane of lanes) {
+      if (lane.group !== group) { height += group ? GAP : 4; lane.head = height; height += HEAD; }
+      group = lane.group;
+      lane.y = height;
+      height += ROW;
+    }
+    return { canvas: document.getElementById(name), lanes, height: height + 8 };
+  });
 
   const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
   const unitOf = (span) => UNITS.find(([size]) => span >= 2 * size) || UNITS[3];
@@ -119,11 +122,11 @@
       if (x > LEFT && x < wide - RIGHT) for (let y = top; y < top + tall; y += 6) pen.fillRect(x, y, 1, 3);
     }
   };
-  const drawLanes = () => {
+  const drawLanes = ({ canvas, lanes, height }) => {
     const [pen, wide] = fit(canvas, height), scale = scaleOf(wide), right = wide - RIGHT;
     guides(pen, wide, 0, height);
     pen.textAlign = "left";
-    for (const lane of run.lanes) {
+    for (const lane of lanes) {
       if (lane.head !== undefined) {
         pen.fillStyle = "#16202b";
         pen.font = "600 13px system-ui, 'Liberation Sans', 'DejaVu Sans', sans-serif";
@@ -140,7 +143,7 @@
     pen.rect(LEFT, 0, right - LEFT, height);
     pen.clip();
     const pattern = pen.createPattern(hatch, "repeat");
-    for (const lane of run.lanes) {
+    for (const lane of lanes) {
       const normal = lane.kind === "compute" ? (lane.name === "reduce" ? "#56b4e9" : "#0072b2")
         : lane.kind === "wait" ? "#d55e00"
         : lane.kind === "send" ? PLANES[lane.plane % 4] : LIGHT[lane.plane % 4];
@@ -225,8 +228,12 @@
       .map((line, k) => `<span style="--c:${LINES[k % LINES.length]}">to node ${line.dst}</span>`).join("")
       || "nothing ever waits at this node";
   };
+  const align = () => { // leave room beside the others for the boards' scroll bars
+    const scroller = boards[0].canvas.parentElement, bar = scroller.offsetWidth - boards[0].canvas.clientWidth;
+    for (const element of [axis, chart]) element.style.width = `calc(100% - ${bar}px)`;
+  };
   const paint = () => { pending = false; const began = performance.now();
-    drawAxis(); drawLanes(); drawQueues();
+    align(); drawAxis(); boards.forEach(drawLanes); drawQueues();
     document.body.dataset.drawMs = (performance.now() - began).toFixed(1); };
   const draw = () => { if (!pending) { pending = true; requestAnimationFrame(paint); } };
 
@@ -247,20 +254,20 @@
     tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - 350)}px`;
     tip.style.top = `${event.clientY + 16}px`;
   };
-  const find = (event) => {
-    const lane = run.lanes.find((l) => event.offsetY >= l.y && event.offsetY < l.y + ROW);
+  const find = (event, board) => {
+    const lane = board.lanes.find((l) => event.offsetY >= l.y && event.offsetY < l.y + ROW);
     if (!lane || event.offsetX < LEFT) return "";
-    const t = at(event), reach = 1.5 / scaleOf(canvas.clientWidth);
+    const t = at(event), reach = 1.5 / scaleOf(board.canvas.clientWidth);
     for (let k = firstIn(lane); k < lane.count && lane.start[k] <= t + reach; k++) {
       if (lane.start[k] + lane.length[k] >= t - reach) return say(lane, k);
     }
     return "";
   };
   let grabbed = null;
-  for (const element of [canvas, axis, chart]) {
+  for (const element of [...boards.map((board) => board.canvas), axis, chart]) {
+    const board = boards.find((each) => each.canvas === element);
     element.addEventListener("wheel", (event) => {
-      if (event.shiftKey || (element === canvas && !event.ctrlKey && Math.abs(event.deltaX) < 1 && !event.altKey
-        && event.offsetX < LEFT)) return; // over the names the list scrolls
+      if (board && event.offsetX < LEFT) return; // over the names the lanes scroll
       event.preventDefault();
       if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
         const by = event.deltaX / scaleOf(element.clientWidth);
@@ -280,7 +287,7 @@
         show(event, "");
         return limit(grabbed.view[0] + by, grabbed.view[1] + by);
       }
-      if (element === canvas) show(event, find(event));
+      if (board) show(event, find(event, board));
       else if (element === chart && event.offsetX > LEFT) {
         const t = at(event), lines = run.queues[+select.value] || [];
         show(event, [`${time(t)}, node ${select.value}`,
