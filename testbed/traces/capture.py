@@ -156,7 +156,8 @@ class Recording:
 
     Times are ns of the machine's clock; without `timed` they only order what happened. `syncs` are
     when the host waited for the GPU, `updates_ns` when it began to update parameters,
-    `program` is, by step, what the rank does, in formats that say so instead of when. `transport`
+    `places` are this rank's place in groups and their size, where members are not listed. `program`
+    is, by step, what the rank does, in formats that say so instead of when. `transport`
     is when data moved between ranks or a rank waited for it (known operation or not).
     """
 
@@ -168,6 +169,7 @@ class Recording:
     host: str | None = None
     process: int | None = None
     groups: Mapping[str, Group] = field(default_factory=dict)
+    places: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     calls: list[Call] = field(default_factory=list)
     busy: Busy = field(default_factory=lambda: Busy.of([]))

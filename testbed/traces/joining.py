@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from testbed.traces.membership import settle_names
 from topologies.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def one_per_rank(recordings: Sequence[Recording], options: Options) -> dict[int,
     chosen = {rank: _choose(listed, options) for rank, listed in sorted(by_rank.items())}
     for companion in companions:
         _join(companion, chosen)
+    settle_names(chosen)
     if options.ranks is not None:
         chosen = {rank: chosen[rank] for rank in chosen if rank in options.ranks}
     world = world_of(chosen.values())

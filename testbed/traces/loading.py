@@ -13,9 +13,11 @@ from testbed.traces.assembly import Options, assemble
 from testbed.traces.chakra import Chakra, ChakraJson
 from testbed.traces.comms_replay import CommsReplay
 from testbed.traces.execution_trace import ExecutionTrace
+from testbed.traces.flight_recorder import FlightRecorder
 from testbed.traces.goal import Goal
 from testbed.traces.joining import one_per_rank, world_of
 from testbed.traces.kineto import Kineto
+from testbed.traces.nccl_log import NcclLog
 from testbed.traces.simai import SimAi
 from testbed.traces.sources import Blob, digest, open_sources
 from topologies.errors import InputError, UsageError
@@ -56,6 +58,8 @@ IMPORTERS: Final[Mapping[str, Importer]] = {
         CommsReplay(),
         Goal(),
         SimAi(),
+        NcclLog(),
+        FlightRecorder(),
         Aicb(),
         Chakra(),
     )
