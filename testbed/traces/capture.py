@@ -154,7 +154,8 @@ class Enter:
 class Recording:
     """What one file says about one rank.
 
-    Times are ns of the machine's clock; without `timed` they only order what happened. `syncs` are
+    Times are ns of the machine's clock; without `timed` they only order what happened. Several
+    `partial` recordings of one rank add up. `syncs` are
     when the host waited for the GPU, `updates_ns` when it began to update parameters,
     `places` are this rank's place in groups and their size, where members are not listed. `program`
     is, by step, what the rank does, in formats that say so instead of when. `transport`
@@ -174,6 +175,7 @@ class Recording:
     calls: list[Call] = field(default_factory=list)
     busy: Busy = field(default_factory=lambda: Busy.of([]))
     on_gpu: bool = False
+    partial: bool = False
     timed: bool = False
     syncs: list[tuple[int, int]] = field(default_factory=list)
     updates_ns: list[int] = field(default_factory=list)

@@ -97,6 +97,8 @@ def _with_groups(recordings: Sequence[Recording]) -> list[Recording]:
 
 def _choose(listed: list[Recording], options: Options) -> Recording:
     """Choose among several files of one rank: profiler windows, or a file given twice."""
+    if all(recording.partial for recording in listed):
+        return _add_up(listed)
     listed.sort(key=lambda r: r.steps[0].start_ns if r.steps else 0)
     if len(listed) == 1 and options.window in (None, 0):
         return listed[0]
@@ -123,6 +125,16 @@ def _choose(listed: list[Recording], options: Options) -> Recording:
             "choose one with --window",
         )
     return listed[options.window]
+
+
+def _add_up(listed: list[Recording]) -> Recording:
+    """Add up what several files tell about one rank."""
+    first, *others = listed
+    for other in others:
+        first.calls += other.calls
+        first.losses.merge(other.losses)
+    first.calls.sort(key=lambda call: call.issued_ns or 0)
+    return first
 
 
 def _join(companion: Recording, chosen: dict[int, Recording]) -> None:

@@ -18,6 +18,8 @@ from testbed.traces.goal import Goal
 from testbed.traces.joining import one_per_rank, world_of
 from testbed.traces.kineto import Kineto
 from testbed.traces.nccl_log import NcclLog
+from testbed.traces.nsys import Nsys
+from testbed.traces.pcap import Pcap
 from testbed.traces.simai import SimAi
 from testbed.traces.sources import Blob, digest, open_sources
 from topologies.errors import InputError, UsageError
@@ -60,6 +62,8 @@ IMPORTERS: Final[Mapping[str, Importer]] = {
         SimAi(),
         NcclLog(),
         FlightRecorder(),
+        Nsys(),
+        Pcap(),
         Aicb(),
         Chakra(),
     )
