@@ -146,6 +146,11 @@ def port_halves(plane: Plane, src: int, dst: int) -> list[tuple[str, int]]:
     return [*one, ("out", dst), ("in", src)] if plane.duplex else one
 
 
+def _spelling(plane: Plane, src: int, dst: int) -> tuple[int, int]:
+    """Return the one spelling of a circuit: on a duplex plane both directions are the same."""
+    return (min(src, dst), max(src, dst)) if plane.duplex else (src, dst)
+
+
 def _conflicts(program: OrderedProgram, fabric: Fabric) -> Iterator[tuple[str, str]]:
     groups: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
     for plane, src, dst in program.initial_circuits:
@@ -158,7 +163,7 @@ def _conflicts(program: OrderedProgram, fabric: Fabric) -> Iterator[tuple[str, s
     for (name, plane, number), circuits in groups.items():
         held = Counter(
             half
-            for src, dst in set(circuits)
+            for src, dst in {_spelling(fabric.planes[plane], *circuit) for circuit in circuits}
             for half in port_halves(fabric.planes[plane], src, dst)
         )
         for (way, port), count in held.items():
