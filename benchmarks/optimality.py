@@ -22,9 +22,9 @@ from scheduler.model.problem import Problem
 from scheduler.policies.registry import find
 from topologies import FluxbedError
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "scheduler"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from instances import random_fabric, training  # (its path was just added)
+from tests.scheduler.instances import random_fabric, training  # noqa: E402 (its path was just added)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -87,5 +87,8 @@ def optimal_period(
     solver.parameters.random_seed = 1
     status = solver.solve(model)
     return Optimum(
-        solver.objective_value, solver.best_objective_bound, status == cp_model.OPTIMAL, solver.wall_time
+        solver.objective_value,
+        solver.best_objective_bound,
+        status == cp_model.OPTIMAL,
+        solver.wall_time,
     )
