@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from scheduler.model.nic import wire_ns
 from scheduler.model.taskgraph import COMPUTE
 from scheduler.model.timeline import NONE
 from testbed.files.codec import write_chunks
@@ -60,7 +61,7 @@ def trace_events(
     yield from _names(graph, fabric, rank_to_node)
     yield from _circuits(fabric, timeline)
     yield from _computations(graph, timeline)
-    yield from _sends(graph, timeline, rank_to_node)
+    yield from _sends(graph, fabric, timeline, rank_to_node)
 
 
 def _name(pid: int, name: str, tid: int | None = None) -> dict[str, Any]:
@@ -114,16 +115,18 @@ def _computations(graph: TaskGraph, timeline: Timeline) -> Iterator[dict[str, An
 
 
 def _sends(
-    graph: TaskGraph, timeline: Timeline, rank_to_node: Sequence[int]
+    graph: TaskGraph, fabric: Fabric, timeline: Timeline, rank_to_node: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
+    """Yield what is on the wire, from the first bit to the last: spans never overlap."""
     moved = timeline.transfers
+    left = moved.start_ns + wire_ns(fabric, moved.plane, moved.size_bytes)
     first_rank = {node: rank for rank, node in reversed(list(enumerate(rank_to_node)))}
     op = graph.op[moved.task % graph.tasks]
     columns = (moved.task, op, moved.from_node, moved.to_node, moved.plane, moved.size_bytes)
     for task, number, source, target, plane, size, start, end in _rows(
-        *columns, moved.start_ns, moved.end_ns
+        *columns, moved.start_ns, left
     ):
-        if source in first_rank and NONE not in (start, end):
+        if source in first_rank:
             pid, tid = first_rank[source], _SENDS + plane
             name = f"op {number} to node {target}"
             yield _span(pid, tid, name, start, end, task=task, bytes=size)

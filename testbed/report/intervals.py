@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.model.metrics import merged
+from scheduler.model.nic import wire_ns
 from scheduler.model.taskgraph import COMPUTE, MESSAGE
 from scheduler.model.timeline import NONE
 
@@ -77,6 +78,7 @@ def _rank_lanes(
     kind, rank, stream = (np.tile(c, n) for c in (graph.kind, graph.rank, graph.stream))
     op, src, dst = (np.tile(c, n) for c in (graph.op, graph.src, graph.dst))
     done = timeline.end_ns != NONE
+    left = moved.start_ns + wire_ns(fabric, moved.plane, moved.size_bytes)  # the last bit
     shown: set[int] = set()
     for number, node in enumerate(rank_to_node):
         group = f"rank {number}"
@@ -108,7 +110,7 @@ def _rank_lanes(
             rows = np.flatnonzero((moved.from_node == node) & (moved.plane == plane))
             yield Lane(
                 group=group, name=f"sends, plane {plane}", kind="send", plane=plane,
-                start_ns=moved.start_ns[rows], end_ns=moved.end_ns[rows], dark=rows * 0,
+                start_ns=moved.start_ns[rows], end_ns=left[rows], dark=rows * 0,
                 first=moved.task[rows], second=moved.size_bytes[rows],
             )  # fmt: skip
 

@@ -110,8 +110,8 @@ def _timeline(data: dict[str, Any]) -> str:
         )
     )  # fmt: skip
     return (
-        '<section class="card"><h2>Timeline</h2><p class="hint">Every rank above, '
-        "the circuits of every plane below. Turn the wheel to zoom, drag to move, double-click to come back; over "
+        '<section class="card"><h2>Timeline</h2><p class="hint">Every rank above, the circuits of '
+        "every plane below. Turn the wheel to zoom, drag to move, double-click to come back; over "
         "the names the wheel scrolls. Dashed: an iteration ends.</p>"
         f'<div class="bar">{buttons}<div class="legend">{legend}'
         '<span class="hatch">dark: a circuit is being made</span></div></div>'

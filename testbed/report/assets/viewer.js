@@ -21,7 +21,7 @@
   const PLANES = ["#e69f00", "#009e73", "#cc79a7", "#b5a800"];
   const LIGHT = ["#fbe3b3", "#b5e3d6", "#efd3e2", "#f6f0a8"];
   const LINES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#444"];
-  const ROW = 17, GAP = 12, HEAD = 22, LEFT = 148, AXIS = 30, RIGHT = 12;
+  const THIN = 1.2, ROW = 17, GAP = 12, HEAD = 22, LEFT = 148, AXIS = 30, RIGHT = 12;
   const axis = document.getElementById("axis");
   const chart = document.getElementById("queues"), tip = document.getElementById("tip");
   const select = document.getElementById("node");
@@ -152,8 +152,8 @@
       for (let k = firstIn(lane); k < lane.count && lane.start[k] < view[1]; k++) {
         const x = LEFT + (lane.start[k] - view[0]) * scale, w = lane.length[k] * scale;
         if (x + w <= drawn) continue; // already covered at this magnification
-        const from = Math.max(x, drawn, LEFT - 2), to = Math.min(Math.max(x + w, x + 0.7), right + 2);
-        pen.fillStyle = lane.dark[k] ? pattern : normal;
+        const from = Math.max(x, drawn, LEFT - 2), to = Math.min(Math.max(x + w, x + THIN), right + 2);
+        pen.fillStyle = lane.dark[k] ? (w > 4 ? pattern : "#4a5158") : normal;
         pen.fillRect(from, lane.y + thin, to - from, ROW - 2 * thin);
         if (w > 3 && lane.kind !== "wait") {
           pen.fillStyle = "#ffffffb0";
@@ -163,7 +163,7 @@
           pen.fillStyle = "#16202b";
           pen.fillText(`→${lane.second[k]}`, from + 4, lane.y + ROW / 2 + 0.5);
         }
-        drawn = w < 0.7 ? x + 0.7 : Math.max(drawn, from);
+        drawn = Math.max(drawn, w < THIN ? from + THIN : from);
       }
     }
     pen.restore();

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.options import ExpansionOptions
@@ -57,6 +57,7 @@ def same(left: Program, right: Program) -> bool:
     return left == right
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.lists(st.builds(Entry, PORTS, PORTS, st.lists(st.integers(0, 2**40)).map(tuple))),

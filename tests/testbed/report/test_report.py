@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.metrics import merged
@@ -104,6 +104,7 @@ def test_shares_of_port_time_are_those_of_the_summary(runs: list[Path]) -> None:
         assert sending / lit == pytest.approx(run.summary.circuit_utilisation)
 
 
+@settings(deadline=None)
 @given(
     *[st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)).map(lambda t: (t[0], sum(t))))] * 2
 )
