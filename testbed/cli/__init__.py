@@ -20,7 +20,8 @@ __all__ = ["cli", "main"]
 _VERBS: Final = {
     "doctor": "What this machine can and cannot do.",
     "inspect": "What is in any file we know.",
-    "convert": "Any trace to a workload.",
+    "convert": "Any trace to a workload, or a workload to Chakra or GOAL.",
+    "synth": "A training step made from a model's dimensions.",
     "expand": "The messages of a workload and their dependencies.",
     "plan": "A schedule, its bound, and whether it is proven optimal.",
     "check": "Validate a plan, or re-check a finished run from its files alone.",

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from testbed.cli.convert import tell_losses
 from testbed.cli.output import note
 from testbed.cli.parameters import EXPANSION, IMPORT, TOPOLOGY, options, workload_argument
 
@@ -38,5 +39,4 @@ def command(workload: Path, topology: str, output: Path, **chosen: Any) -> None:
     deps = write_messages(job.expansion, output)
     total = format_bytes(int(graph.size_bytes.sum()))
     note(f"{output}: {len(graph.messages)} messages, {total}; dependencies in {deps}")
-    for loss in job.expansion.losses:
-        note(f"  {loss.what}: {loss.count}")
+    tell_losses(job.expansion.losses)

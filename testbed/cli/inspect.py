@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from testbed.cli.convert import tell_losses
 from testbed.cli.output import UNKNOWN, Column, format_option, note, print_records
 from topologies.units import format_bytes, format_duration
 
@@ -154,7 +155,6 @@ def _show_capture(found: Inspection, style: str) -> None:
         if records:
             click.echo()
             print_records(records, columns, style)
-    for loss in found.losses:
-        note(f"{loss.what}: {loss.count}" + (f", as {loss.example}" if loss.example else ""))
+    tell_losses(found.losses)
     for sentence in found.missing:
         note(sentence)
