@@ -66,12 +66,12 @@ from scheduler.dispatch._kernels_columns import (
 )
 from scheduler.dispatch._kernels_policy import message_arrived, message_ready
 from scheduler.dispatch._kernels_rows import connect, grant_row, wire_ns, write_row
-from scheduler.kernel import kernel
+from scheduler.kernel import lean_kernel
 
 __all__ = ["dispatch", "first_slot", "slot_start_ns"]
 
 
-@kernel
+@lean_kernel
 def grant_entry(state: State, entry: int, iteration: int, at_ns: int) -> None:
     """Grant the entry's messages of `iteration` to its circuit, which stands or is coming."""
     core, line = state.core, state.entries[entry]
@@ -83,7 +83,7 @@ def grant_entry(state: State, entry: int, iteration: int, at_ns: int) -> None:
     core.actions[row, A_COUNT] += line[ENTRY_COUNT]
 
 
-@kernel
+@lean_kernel
 def next_entry(state: State, side: int) -> int:
     """Return the base entry that `side` is at, or -1 where it has had all of them."""
     line = state.core.sides[side]
@@ -93,7 +93,7 @@ def next_entry(state: State, side: int) -> int:
     return int(state.side_entry[line[SIDE_FIRST] + position % length])
 
 
-@kernel
+@lean_kernel
 def advance_port(state: State, side: int, now_ns: int) -> None:
     """Request the entry that `side` is at, if both its ports are done with all before it.
 
@@ -127,7 +127,7 @@ def advance_port(state: State, side: int, now_ns: int) -> None:
                 entry = -1
 
 
-@kernel
+@lean_kernel
 def matching_stands(state: State, matching: int) -> bool:
     """Say whether every circuit of the configuration stands or is coming."""
     first = state.matchings[matching, MATCHING_FIRST]
@@ -138,7 +138,7 @@ def matching_stands(state: State, matching: int) -> bool:
     return True
 
 
-@kernel
+@lean_kernel
 def reconfigure(state: State, plane: int, matching: int, at_ns: int) -> None:
     """Change a whole all-stop plane: everything is dropped or made anew."""
     core = state.core
@@ -168,7 +168,7 @@ def reconfigure(state: State, plane: int, matching: int, at_ns: int) -> None:
             connect(core, plane, line[ENTRY_SRC], line[ENTRY_DST], at_ns)
 
 
-@kernel
+@lean_kernel
 def advance_plane(state: State, plane: int, now_ns: int) -> None:
     """Go on to the next configuration of an all-stop plane when all its messages are done.
 
@@ -192,7 +192,7 @@ def advance_plane(state: State, plane: int, now_ns: int) -> None:
         matching = next_entry(state, side)
 
 
-@kernel
+@lean_kernel
 def begin_ordered(state: State, now_ns: int) -> None:
     """Request the first entries of every port."""
     planes, sides = state.core.planes, state.core.sides
@@ -207,7 +207,7 @@ def begin_ordered(state: State, now_ns: int) -> None:
                 advance_port(state, out_side, now_ns)
 
 
-@kernel
+@lean_kernel
 def settle(state: State, message: int, now_ns: int, free_at_ns: int) -> None:
     """Count an unrolled message as done at its ports, and request what it held up.
 
@@ -233,7 +233,7 @@ def settle(state: State, message: int, now_ns: int, free_at_ns: int) -> None:
             advance_port(state, side, now_ns)
 
 
-@kernel
+@lean_kernel
 def predicted_free_ns(state: State, message: int, started_ns: int) -> int:
     """Return when the ports of a message that started may be asked to change.
 
@@ -247,7 +247,7 @@ def predicted_free_ns(state: State, message: int, started_ns: int) -> int:
     return int(max(last_bit_ns - rule[R_CONTROL], known_ns - rule[R_LOOKAHEAD]))
 
 
-@kernel
+@lean_kernel
 def slot_start_ns(state: State, plane: int, number: int) -> int:
     """Return when slot `number` of `plane` begins; slot 0 is the first of the cycle at `phase_ns`.
 
@@ -259,7 +259,7 @@ def slot_start_ns(state: State, plane: int, number: int) -> int:
     return int(rule[R_PHASE] + cycle * rule[R_PERIOD] + offset)
 
 
-@kernel
+@lean_kernel
 def first_slot(state: State, plane: int) -> int:
     """Return the number of the first slot a controller that begins at time zero can make.
 
@@ -271,7 +271,7 @@ def first_slot(state: State, plane: int) -> int:
     return int(number)
 
 
-@kernel
+@lean_kernel
 def write_slot(state: State, plane: int, number: int) -> None:
     """Emit the changes of one slot: what stands and is not in it drops, the rest is made anew.
 
@@ -306,7 +306,7 @@ def write_slot(state: State, plane: int, number: int) -> None:
             connect(core, plane, port, wanted, at_ns)
 
 
-@kernel
+@lean_kernel
 def tick(state: State, now_ns: int) -> None:
     """Emit every slot whose request falls at or before now + horizon."""
     core = state.core
@@ -321,7 +321,7 @@ def tick(state: State, now_ns: int) -> None:
         core.cursor[C_PLANES + plane] = number
 
 
-@kernel
+@lean_kernel
 def begin_timed(state: State) -> None:
     """Set every plane to the first slot that can be made."""
     for plane in range(len(state.core.planes)):
@@ -329,7 +329,7 @@ def begin_timed(state: State) -> None:
             state.core.cursor[C_PLANES + plane] = first_slot(state, plane)
 
 
-@kernel
+@lean_kernel
 def dispatch(state: State, now_ns: int, event: int, arg: int) -> int:
     """Take in one event and return how many rows of `state.core.actions` it wrote.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from scheduler.kernel import kernel
+from scheduler.kernel import lean_kernel
 
 if TYPE_CHECKING:
     from scheduler.dispatch.layout import Work
@@ -49,7 +49,7 @@ class Progress(NamedTuple):
     tally: Int64s
 
 
-@kernel
+@lean_kernel
 def push(progress: Progress, time_ns: int, code: int) -> None:
     """Add an event to the heap."""
     heap, at = progress.heap, progress.tally[N_HEAP]
@@ -65,7 +65,7 @@ def push(progress: Progress, time_ns: int, code: int) -> None:
     heap[at, 1] = code
 
 
-@kernel
+@lean_kernel
 def pop(progress: Progress) -> tuple[int, int]:
     """Take the earliest event off the heap: its time and code. The heap is not empty."""
     heap = progress.heap
@@ -91,7 +91,7 @@ def pop(progress: Progress) -> tuple[int, int]:
     return first_ns, first
 
 
-@kernel
+@lean_kernel
 def begin(work: Work, progress: Progress, task: int, now_ns: int, depth: int) -> int:
     """Make a task ready now. One that takes no time ends too: it is put on the stack."""
     times, tally = progress.times, progress.tally
@@ -110,7 +110,7 @@ def begin(work: Work, progress: Progress, task: int, now_ns: int, depth: int) ->
     return depth + 1
 
 
-@kernel
+@lean_kernel
 def settle(work: Work, progress: Progress, now_ns: int, depth: int) -> None:
     """End every task on the stack, and those that end with them."""
     while depth > 0:
@@ -124,14 +124,14 @@ def settle(work: Work, progress: Progress, now_ns: int, depth: int) -> None:
                 depth = begin(work, progress, after, now_ns, depth)
 
 
-@kernel
+@lean_kernel
 def finish(work: Work, progress: Progress, task: int, now_ns: int) -> None:
     """End a task now; messages that become ready by it are in `fresh`."""
     progress.stack[0] = task
     settle(work, progress, now_ns, 1)
 
 
-@kernel
+@lean_kernel
 def begin_all(work: Work, progress: Progress) -> None:
     """Begin at time zero the tasks that wait for nothing."""
     for task in range(len(work.kind)):

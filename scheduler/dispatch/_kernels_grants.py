@@ -55,7 +55,7 @@ from scheduler.dispatch._kernels_events import (
     push,
 )
 from scheduler.dispatch._kernels_rows import wire_ns
-from scheduler.kernel import kernel
+from scheduler.kernel import kernel, lean_kernel
 
 if TYPE_CHECKING:
     from scheduler.dispatch.layout import Route, Work
@@ -100,7 +100,7 @@ class Lines(NamedTuple):
     circuit_of: Int64s
 
 
-@kernel
+@lean_kernel
 def append(lines: Lines, port: int, message: int) -> None:
     """Put a message at the end of an output's FIFO."""
     line = lines.port[port]
@@ -112,7 +112,7 @@ def append(lines: Lines, port: int, message: int) -> None:
     line[P_TAIL] = message
 
 
-@kernel
+@lean_kernel
 def send(
     state: State, work: Work, progress: Progress, lines: Lines, port: int, start_ns: int
 ) -> int:
@@ -132,7 +132,7 @@ def send(
     return int(end_ns)
 
 
-@kernel
+@lean_kernel
 def serve(state: State, work: Work, progress: Progress, lines: Lines, port: int) -> None:
     """Commit every message at the head of an output that is ready.
 
@@ -148,7 +148,7 @@ def serve(state: State, work: Work, progress: Progress, lines: Lines, port: int)
             push(progress, start_ns + state.core.rule[R_NOTIFY], BEGUN * KIND + message)
 
 
-@kernel
+@lean_kernel
 def close(lines: Lines, log: Int64s, port: int, dark_ns: int) -> None:
     """Note that the circuit of an output, if it has one, ends."""
     circuit = lines.port[port, P_CIRCUIT]
@@ -157,7 +157,7 @@ def close(lines: Lines, log: Int64s, port: int, dark_ns: int) -> None:
     lines.port[port, P_CIRCUIT] = -1
 
 
-@kernel
+@lean_kernel
 def carry_out(state: State, lines: Lines, log: Int64s, size: int, row: Int64s) -> int:
     """Do what a row of `actions` says to the circuits; returns how long the log is then."""
     core = state.core
@@ -197,7 +197,7 @@ def grown(log: Int64s, size: int, more: int) -> Int64s:
     return larger
 
 
-@kernel
+@lean_kernel
 def packet_try(
     state: State, work: Work, progress: Progress, lines: Lines, into: Int64s, port: int, now_ns: int
 ) -> None:
@@ -219,7 +219,7 @@ def packet_try(
     target[P_WAIT_TAIL] = port
 
 
-@kernel
+@lean_kernel
 def packet_freed(
     state: State,
     work: Work,

@@ -44,18 +44,18 @@ from scheduler.dispatch._kernels_columns import (
     Core,
 )
 from scheduler.dispatch._kernels_rows import connect, grant_row
-from scheduler.kernel import kernel
+from scheduler.kernel import lean_kernel
 
 __all__ = ["bring_up", "idle", "in_side", "message_arrived", "message_ready", "out_side", "send"]
 
 
-@kernel
+@lean_kernel
 def idle(core: Core, now_ns: int, event: int, arg: int) -> int:  # noqa: ARG001 (every policy's)
     """Do nothing: what programs that are not reactive have for a policy."""
     return 0
 
 
-@kernel
+@lean_kernel
 def link(core: Core, message: int, node: int, head: int, back: int) -> None:
     """Append a message to one of a node's lists; `head`, `back` are the list's columns."""
     tail = core.nodes[node, head + 1]
@@ -68,7 +68,7 @@ def link(core: Core, message: int, node: int, head: int, back: int) -> None:
     core.nodes[node, head + 1] = message
 
 
-@kernel
+@lean_kernel
 def unlink(core: Core, message: int, node: int, head: int, back: int) -> None:
     """Take a message out of one of a node's lists."""
     after, before = core.messages[message, back - 1], core.messages[message, back]
@@ -82,7 +82,7 @@ def unlink(core: Core, message: int, node: int, head: int, back: int) -> None:
         core.messages[after, back] = before
 
 
-@kernel
+@lean_kernel
 def message_ready(core: Core, message: int, now_ns: int) -> None:
     """Put a message into the lists of its source and its destination."""
     row = core.messages[message]
@@ -92,7 +92,7 @@ def message_ready(core: Core, message: int, now_ns: int) -> None:
     link(core, message, row[MSG_DST], NODE_IN_HEAD, MSG_IN_BACK)
 
 
-@kernel
+@lean_kernel
 def count_busy(core: Core, plane: int, message: int, change: int) -> None:
     """Add to the number of messages under way at both sides and on the plane."""
     core.sides[core.messages[message, MSG_A], SIDE_BUSY] += change
@@ -100,27 +100,27 @@ def count_busy(core: Core, plane: int, message: int, change: int) -> None:
     core.sides[2 * core.rule[R_PORTS] + plane, SIDE_BUSY] += change
 
 
-@kernel
+@lean_kernel
 def message_arrived(core: Core, plane: int, message: int) -> None:
     """Note that a granted message is no longer under way on `plane`."""
     core.messages[message, MSG_STATE] = DONE
     count_busy(core, plane, message, -1)
 
 
-@kernel
+@lean_kernel
 def out_side(core: Core, plane: int, port: int) -> int:
     """Return the side that `port` of `plane` sends with: a row of `core.sides`."""
     return int(core.planes[plane, PLANE_BASE] + port)
 
 
-@kernel
+@lean_kernel
 def in_side(core: Core, plane: int, port: int) -> int:
     """Return the side that `port` of `plane` receives with; on a duplex plane the same one."""
     side = core.planes[plane, PLANE_BASE] + port
     return int(side if core.planes[plane, PLANE_DUPLEX] != 0 else side + core.rule[R_PORTS])
 
 
-@kernel
+@lean_kernel
 def may_change(core: Core, plane: int, a: int, b: int) -> bool:
     """Say whether joining sides a and b leaves every message under way its light."""
     sides = core.sides
@@ -135,7 +135,7 @@ def may_change(core: Core, plane: int, a: int, b: int) -> bool:
     return True
 
 
-@kernel
+@lean_kernel
 def bring_up(core: Core, plane: int, src_port: int, dst_port: int, now_ns: int) -> bool:
     """Ask for a circuit, before there is a message for it or not; True if it stands or comes.
 
@@ -167,7 +167,7 @@ def bring_up(core: Core, plane: int, src_port: int, dst_port: int, now_ns: int) 
     return True
 
 
-@kernel
+@lean_kernel
 def send(core: Core, plane: int, src_port: int, dst_port: int, message: int, now_ns: int) -> bool:
     """Grant a waiting message to a circuit, asking for that first if it does not stand.
 

@@ -24,12 +24,12 @@ from scheduler.dispatch._kernels_columns import (
     SIDE_UP,
     Core,
 )
-from scheduler.kernel import kernel
+from scheduler.kernel import lean_kernel
 
 __all__ = ["connect", "grant_row", "wire_ns", "write_row"]
 
 
-@kernel
+@lean_kernel
 def write_row(core: Core, op: int, plane: int, src_port: int, dst_port: int, at_ns: int) -> None:
     """Append a row without grants to `actions`."""
     row = core.actions[core.cursor[C_ROWS]]
@@ -43,7 +43,7 @@ def write_row(core: Core, op: int, plane: int, src_port: int, dst_port: int, at_
     core.cursor[C_ROWS] += 1
 
 
-@kernel
+@lean_kernel
 def grant_row(core: Core, plane: int, src_port: int, dst_port: int, at_ns: int) -> int:
     """Return the row that grants to (src_port, dst_port): the last one if it fits, else a KEEP."""
     last = core.cursor[C_ROWS] - 1
@@ -56,7 +56,7 @@ def grant_row(core: Core, plane: int, src_port: int, dst_port: int, at_ns: int) 
     return int(last + 1)
 
 
-@kernel
+@lean_kernel
 def release(core: Core, plane: int, side: int, at_ns: int) -> None:
     """Take the light from `side` and its far end, whose output is told unless it is `side`'s own.
 
@@ -72,7 +72,7 @@ def release(core: Core, plane: int, side: int, at_ns: int) -> None:
     core.sides[side, SIDE_PEER] = -1
 
 
-@kernel
+@lean_kernel
 def connect(core: Core, plane: int, src_port: int, dst_port: int, at_ns: int) -> None:
     """Make a circuit: DROP rows for the outputs that lose their light by it, then a MAKE row."""
     ports, row = core.rule[R_PORTS], core.planes[plane]
@@ -90,7 +90,7 @@ def connect(core: Core, plane: int, src_port: int, dst_port: int, at_ns: int) ->
     write_row(core, MAKE, plane, src_port, dst_port, at_ns)
 
 
-@kernel
+@lean_kernel
 def wire_ns(size_bytes: int, rate_bps: int) -> int:
     """Return how long so many bytes take at a rate, rounded up to a whole ns.
 

@@ -28,7 +28,7 @@ from scheduler.dispatch._kernels_events import (
 )
 from scheduler.dispatch._kernels_grants import carry_out, grown
 from scheduler.dispatch._kernels_rows import wire_ns
-from scheduler.kernel import kernel
+from scheduler.kernel import kernel, lean_kernel
 
 if TYPE_CHECKING:
     from scheduler.dispatch._kernels_columns import State
@@ -77,7 +77,7 @@ class Queues(NamedTuple):
     cycle: Int64s
 
 
-@kernel
+@lean_kernel
 def bytes_within(time_ns: int, rate_bps: int) -> int:
     """Return how many whole bytes leave in `time_ns`: the most whose `wire_ns` fits."""
     size = int(time_ns * (rate_bps / 8e9))
@@ -88,7 +88,7 @@ def bytes_within(time_ns: int, rate_bps: int) -> int:
     return size
 
 
-@kernel
+@lean_kernel
 def window(queues: Queues, lane: int, now_ns: int) -> None:
     """Set the lane's LANE_ON and LANE_OFF to the first window that ends after `now_ns`."""
     line, windows = queues.lanes[lane], queues.windows
@@ -116,7 +116,7 @@ def window(queues: Queues, lane: int, now_ns: int) -> None:
     line[LANE_OFF] = base_ns + windows[at, 1]
 
 
-@kernel
+@lean_kernel
 def record(
     pieces: Int64s, size: int, task: int, lane: Int64s, amount: int, start_ns: int, last_ns: int
 ) -> int:
@@ -143,7 +143,7 @@ def record(
     return size + 1
 
 
-@kernel
+@lean_kernel
 def sent_by(queues: Queues, first: int, last: int, begun_ns: int, time_ns: int) -> int:
     """Return how many bytes the spans that began by `begun_ns` have sent by `time_ns`."""
     amount = 0
@@ -154,7 +154,7 @@ def sent_by(queues: Queues, first: int, last: int, begun_ns: int, time_ns: int) 
     return amount
 
 
-@kernel
+@lean_kernel
 def finish_ns(queues: Queues, first: int, last: int, left: int, now_ns: int) -> int:
     """Return when the spans that have begun will have sent `left` bytes; none ends before."""
     rate_bps = 0
@@ -168,7 +168,7 @@ def finish_ns(queues: Queues, first: int, last: int, left: int, now_ns: int) -> 
     return time_ns
 
 
-@kernel
+@lean_kernel
 def next_span(queues: Queues, lane: int, now_ns: int) -> None:
     """Set the lane's LANE_ON and LANE_OFF to what is left of its next window from `now_ns` on."""
     window(queues, lane, now_ns)

@@ -50,7 +50,7 @@ from scheduler.dispatch._kernels_timed import (
     bytes_within,
     window,
 )
-from scheduler.kernel import kernel
+from scheduler.kernel import kernel, lean_kernel
 
 if TYPE_CHECKING:
     from scheduler.dispatch.layout import Work
@@ -69,7 +69,9 @@ OWN_BYTES: Final = 2
 VIA_HEAD: Final = 3  # pieces it stores for the destination, FIFO
 VIA_TAIL: Final = 4
 VIA_BYTES: Final = 5  # stored or on their way to it
-PAIR_COLUMNS: Final = 6
+JOINED_AT_TIMES: Final = 6  # 1: some window leads from the node to the destination
+REACHED: Final = 7  # 1: the destination can be reached in one hop or two
+PAIR_COLUMNS: Final = 8
 
 # `node`, a row per node.
 TURN: Final = 0  # the destination whose turn it is to use a relay
@@ -110,7 +112,7 @@ def roomy(progress: Progress, more: int) -> Progress:
     )
 
 
-@kernel
+@lean_kernel
 def wake(queues: Queues, stores: Stores, progress: Progress, node: int, now_ns: int) -> None:
     """Let the lanes of a node that has something new send as soon as they can."""
     for at in range(stores.node_lane_ptr[node], stores.node_lane_ptr[node + 1]):
@@ -118,7 +120,7 @@ def wake(queues: Queues, stores: Stores, progress: Progress, node: int, now_ns: 
         call(queues, progress, lane, max(now_ns, queues.lanes[lane, LANE_FREE]))
 
 
-@kernel
+@lean_kernel
 def call(queues: Queues, progress: Progress, lane: int, now_ns: int) -> None:
     """Have a lane served at its first chance from `now_ns` on, unless it already is sooner."""
     line = queues.lanes[lane]
@@ -129,7 +131,7 @@ def call(queues: Queues, progress: Progress, lane: int, now_ns: int) -> None:
         push(progress, time_ns, SERVED * KIND + lane)
 
 
-@kernel
+@lean_kernel
 def own_taken(stores: Stores, node: int, pair: int, message: int, amount: int) -> None:
     """Take bytes off the head of one of a node's own queues."""
     row = stores.pair[pair]
@@ -141,7 +143,7 @@ def own_taken(stores: Stores, node: int, pair: int, message: int, amount: int) -
         stores.node[node, OWN] -= 1
 
 
-@kernel
+@lean_kernel
 def choose(
     queues: Queues, stores: Stores, lane: int, room: int, whole: int, cap: int, admission: bool
 ) -> tuple[int, int, int]:
@@ -161,11 +163,11 @@ def choose(
     for step in range(nodes):
         d = (stores.node[x, TURN] + step) % nodes
         row = stores.pair[x * nodes + d]
-        if row[OWN_HEAD] < 0:
+        held = stores.pair[y * nodes + d]
+        if row[OWN_HEAD] < 0 or held[JOINED_AT_TIMES] == 0:
             continue
         amount = min(most, share, stores.left[row[OWN_HEAD]])
         if admission:
-            held = stores.pair[y * nodes + d]
             amount = min(amount, whole - held[OWN_BYTES] - held[VIA_BYTES])
         if amount > 0:
             stores.node[x, TURN] = (d + 1) % nodes
@@ -202,6 +204,8 @@ def run_two_hops(
         elif kind == JOINED:
             x, d = work.src[arg], work.dst[arg]
             row = stores.pair[x * nodes + d]
+            if row[REACHED] == 0:
+                continue  # it would wait for ever
             stores.left[arg] = work.size_bytes[arg]
             stores.after[arg] = -1
             row[OWN_BYTES] += work.size_bytes[arg]

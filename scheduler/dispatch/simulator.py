@@ -7,7 +7,8 @@ output sends the messages granted to it one by one, each once it is ready and it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from scheduler.dispatch.stalls import stalled
 from scheduler.model.program import TimedProgram
 from scheduler.model.taskgraph import MESSAGE
 from scheduler.model.timeline import NONE, Timeline, Transfers
+from topologies.errors import UsageError
 
 if TYPE_CHECKING:
     from scheduler.dispatch._kernels_events import Progress
@@ -27,7 +29,20 @@ if TYPE_CHECKING:
     from scheduler.model.taskgraph import Int64s, TaskGraph
     from topologies.fabric import Fabric
 
-__all__ = ["iteration_ends", "simulate"]
+__all__ = ["Phases", "iteration_ends", "simulate", "simulate_phases"]
+
+
+class Phases(NamedTuple):
+    """The steady state of a timed program over its start phases, in ns.
+
+    `phase_ns` and `each_ns` have one value per phase.
+    """
+
+    mean_ns: float
+    least_ns: float
+    most_ns: float
+    phase_ns: tuple[int, ...]
+    each_ns: tuple[float, ...]
 
 
 def _run_grants(layout: Layout) -> tuple[Progress, Lines, Int64s]:
@@ -119,3 +134,42 @@ def iteration_ends(
         progress = _run_grants(layout)[0]
     ends: Int64s = progress.times[2].reshape(iterations, -1).max(axis=1)
     return ends
+
+
+def simulate_phases(
+    graph: TaskGraph,
+    fabric: Fabric,
+    program: TimedProgram,
+    *,
+    phases: int = 16,
+    iterations: int = 12,
+    skip: int = 2,
+    quantum_bytes: int = 0,
+    guard_ns: int | None = None,
+) -> Phases:
+    """Return the steady-state iteration of a timed program over start phases spread evenly.
+
+    A workload does not begin where the cycle does, so its time depends on the phase: phase k of n
+    is k * period_ns // n later than the program's own. The steady state is (end_n - end_k)/(n - k)
+    with k = `skip`.
+    """
+    if phases < 1 or not 0 < skip < iterations:
+        what = f"phases={phases}, skip={skip}, iterations={iterations}"
+        why = "there is at least one phase, and 0 < skip < iterations"
+        raise UsageError(what, "simulation", why, "correct them")
+    offsets = tuple(
+        (program.phase_ns + k * program.period_ns // phases) % program.period_ns
+        for k in range(phases)
+    )
+    each = []
+    for phase_ns in offsets:
+        ends = iteration_ends(
+            graph,
+            fabric,
+            dataclasses.replace(program, phase_ns=phase_ns),
+            iterations=iterations,
+            quantum_bytes=quantum_bytes,
+            guard_ns=guard_ns,
+        )
+        each.append(float(ends[-1] - ends[skip - 1]) / (iterations - skip))
+    return Phases(sum(each) / phases, min(each), max(each), offsets, tuple(each))

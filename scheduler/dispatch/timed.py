@@ -149,6 +149,10 @@ def _two_hops(layout: Layout, guard_ns: int) -> tuple[Queues, Stores]:
     )
     pair = np.zeros((nodes * nodes, twohop.PAIR_COLUMNS), np.int64)
     pair[:, [twohop.OWN_HEAD, twohop.VIA_HEAD]] = NONE
+    joined = np.zeros((nodes, nodes), np.int64)
+    joined[port_node[windows.src_port], port_node[windows.dst_port]] = 1
+    pair[:, twohop.JOINED_AT_TIMES] = joined.ravel()
+    pair[:, twohop.REACHED] = ((joined + joined @ joined) > 0).ravel()
     pointers, listed = csr(lane_node, np.arange(len(lanes)), nodes)
     stores = twohop.Stores(
         pair=pair,
