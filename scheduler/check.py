@@ -67,12 +67,13 @@ def check_plan(program: Program, graph: TaskGraph, fabric: Fabric) -> list[Viola
             *examples("ports exist", _strange_ports(program, fabric)),
             *examples("messages exist", _strange_messages(program, graph)),
         ]
-        return violations or [
+        violations = violations or [
             *examples("every message once", _miscounted(program, graph)),
             *examples("circuits join the message's nodes", _misplaced(program, graph, fabric)),
             *examples("a port holds one circuit", _conflicts(program, fabric)),
-            *examples("no operation waits for itself", _cycle(program, graph, fabric)),
         ]
+        cycle = _cycle(program, graph, fabric)
+        return violations or examples("no operation waits for itself", cycle)
     if isinstance(program, TimedProgram):
         violations = [
             *examples("slots follow each other", _strange_slots(program, fabric)),

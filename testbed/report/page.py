@@ -190,11 +190,12 @@ def _prediction(run: Run) -> str:
         del rows[1:3]
     table = (
         '<table><tr><th>iteration</th><th class="number">duration</th>'
-        f'<th class="number">{"measured" if measured else "simulated"} is off by</th></tr>'
+        '<th class="number">off by</th></tr>'
         f"{''.join(row(name, value) for name, value in rows)}</table>"
     )
     proven = "proven optimal" if summary.proven_optimal else "not proven optimal"
-    return _card("Prediction and result", f"The plan is {proven}.", table)
+    hint = f"Off by: what was {rows[0][0]} against that line. The plan is {proven}."
+    return _card("Prediction and result", hint, table)
 
 
 def _facts(run: Run) -> str:
