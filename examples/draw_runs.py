@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="svg, pdf or png file")
     parser.add_argument("--node", type=int, default=0)
     options = parser.parse_args()
-    mpl.rcParams |= {"svg.hashsalt": "fluxbed", "font.size": 9, "svg.fonttype": "none"}
+    mpl.rcParams["font.size"] = 9
     runs = [Run.read(path) for path in options.runs]
     size = (9, 0.5 + 1.25 * len(runs))
     figure, grid = plt.subplots(len(runs), sharex=True, figsize=size, squeeze=False)
@@ -122,7 +122,7 @@ def main() -> None:
     ]
     figure.legend(handles=legend, ncols=len(legend), loc="outside lower center", frameon=False)
     figure.set_layout_engine("constrained")
-    figure.savefig(options.output, metadata={"Date": None})
+    figure.savefig(options.output, dpi=160)
     print(f"wrote {options.output}")
 
 
