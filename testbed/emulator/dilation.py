@@ -23,7 +23,7 @@ from topologies.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from scheduler.model.timeline import Timeline, Transfers
+    from scheduler.model.timeline import Timeline
     from testbed.emulator.capacity import Capacity
     from topologies.fabric import Fabric
 
@@ -163,7 +163,8 @@ class _Frames:
 def _bounds(case: _Case, capacity: Capacity, frames: _Frames) -> dict[str, float]:
     """Return the least factor by what asks for it."""
     fabric, program = case.fabric, case.program
-    critical = critical_messages(case.graph, case.timeline) / case.iterations
+    timed = isinstance(program, TimedProgram)
+    critical = critical_messages(case.graph, case.timeline, timed=timed) / case.iterations
     sizes = case.graph.size_bytes[case.graph.kind == MESSAGE]
     carried = sum(plane.rate_bps * plane.ports for plane in fabric.planes)
     idle = 1 - float(sizes.sum()) * 8e9 / carried / case.iteration_ns
@@ -220,41 +221,43 @@ def _two_digits(value: float) -> float:
     return max(float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.6g}"), _LEAST_FACTOR)
 
 
-def critical_messages(graph: TaskGraph, timeline: Timeline) -> int:
-    """Count the messages on a critical path of an execution, from its last task back to time zero.
+def critical_messages(graph: TaskGraph, timeline: Timeline, *, timed: bool = False) -> int:
+    """Count the arrivals on a critical path of an execution, from its last task to time zero.
 
-    Where a task began as soon as it was ready, the path goes on with the predecessor that ended
-    last; where a message waited, with the message that held one of its ports before.
+    A task waits for the predecessor that ended last, and a message that waited longer for the one
+    that held a port of it before. That one's arrival counts where it had to be known: not where the
+    port was merely busy on the same circuit, and not under `timed` programs, whose circuits wait
+    for nothing.
     """
     before, after, _ = graph.unrolled_arcs(timeline.iterations)
     pointers, listed = csr(after, before, len(timeline.end_ns))
-    moves = timeline.transfers
     kind = np.tile(graph.kind, timeline.iterations)
-    last_of = _previous_on_ports(moves)
-    count, task = 0, int(np.argmax(timeline.end_ns))
+    held = {} if timed else _held_up(timeline)
+    task, known, count = int(np.argmax(timeline.end_ns)), True, 0
     while task != NONE:
-        count += int(kind[task] == MESSAGE)
+        count += int(known and kind[task] == MESSAGE)
         earlier = listed[pointers[task] : pointers[task + 1]]
-        following = int(earlier[np.argmax(timeline.end_ns[earlier])]) if len(earlier) else NONE
-        if kind[task] == MESSAGE and timeline.start_ns[task] > timeline.ready_ns[task]:
-            following = last_of.get(task, following)
-        task = following
+        following = NONE
+        if len(earlier):
+            following = int(earlier[np.argmax(timeline.end_ns[earlier])])
+        task, known = held.get(task, (following, True))
     return count
 
 
-def _previous_on_ports(moves: Transfers) -> dict[int, int]:
-    """Return, for each message, the one whose transfer ended last before on a port it uses."""
-    latest: dict[tuple[int, int, int], tuple[int, int]] = {}
-    previous: dict[int, int] = {}
-    columns = (moves.task, moves.plane, moves.from_node, moves.to_node, moves.end_ns)
-    for task, plane, src, dst, end_ns in zip(*(c.tolist() for c in columns), strict=True):
+def _held_up(timeline: Timeline) -> dict[int, tuple[int, bool]]:
+    """Return, for messages that waited, the one before on a port, and if by another circuit."""
+    moves = timeline.transfers
+    latest: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+    held: dict[int, tuple[int, bool]] = {}
+    columns = (moves.task, moves.plane, moves.from_node, moves.to_node, moves.circuit, moves.end_ns)
+    for task, plane, src, dst, circuit, end_ns in zip(*(c.tolist() for c in columns), strict=True):
         ends = (plane, 0, src), (plane, 1, dst)
-        held = max((latest.get(end, (NONE, NONE)) for end in ends), default=(NONE, NONE))
-        if held[1] not in (NONE, task):
-            previous.setdefault(task, held[1])
+        _, other, by = max(latest.get(end, (NONE, NONE, NONE)) for end in ends)
+        if other != NONE and timeline.start_ns[task] > timeline.ready_ns[task]:
+            held[task] = other, by != circuit
         for end in ends:
-            latest[end] = (end_ns, task)
-    return previous
+            latest[end] = end_ns, task, circuit
+    return held
 
 
 def dilate(

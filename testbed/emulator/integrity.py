@@ -66,6 +66,9 @@ def violation(
     if measures["frames_disordered"]:
         what = f"{measures['frames_disordered']} frames were overtaken"
         return _broken(what, "integrity", "each path keeps its order")
+    if measures["frames_foreign"]:
+        what = f"{measures['frames_foreign']} datagrams are not the frames they claim to be"
+        return _broken(what, "integrity", "only this run sends here")
     sent, received = measures["frames_sent"], measures["frames_received"]
     repeated = measures["frames_duplicate"] or 0
     forwarded = counted["forwarded_frames"]

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scheduler"))
+
+from instances import Builder, direct, ring  # (its path was just added)
+
+from scheduler.dispatch.simulator import simulate
+from scheduler.model.problem import Problem
+from scheduler.model.program import Entry, OrderedProgram, TimedProgram
+from scheduler.policies.rotor import RotorDirect
+from testbed.emulator.capacity import Capacity
+from testbed.emulator.dilation import _two_digits, choose, critical_messages, dilate
+from topologies import Fabric, UsageError, rails
+
+if TYPE_CHECKING:
+    from scheduler.model.taskgraph import TaskGraph
+
+CAPACITY = Capacity(
+    frames_per_s=200_000, hop_mean_ns=8_000, hop_p50_ns=6_000, hop_p99_ns=20_000, drift_ns=10_000
+)
+
+
+def chain(steps: int, size_bytes: int = 1_000_000, compute_ns: int = 0) -> TaskGraph:
+    """Node 0 and 1 send to each other in turn."""
+    build, last = Builder(2), None
+    for step in range(steps):
+        task = build.message(step % 2, 1 - step % 2, size_bytes, build.op(), step, 0)
+        if last is not None:
+            build.arc(last, task)
+        last = task
+    assert last is not None
+    end = build.compute(0, compute_ns)
+    build.arc(last, end)
+    graph = build.graph()
+    build.arc(end, 0, distance=1)
+    del graph
+    return build.graph()
+
+
+def standing(fabric: Fabric, graph: TaskGraph) -> OrderedProgram:
+    """One circuit each way on plane 0, always lit."""
+    ends = [tuple(int(m) for m in graph.messages if graph.src[m] == node) for node in range(2)]
+    entries = [[Entry(0, 1, ends[0]), Entry(1, 0, ends[1])], *([[]] * (len(fabric.planes) - 1))]
+    return OrderedProgram.from_entries(entries, [(0, 0, 1), (0, 1, 0)])
+
+
+@settings(deadline=None)  # the first example compiles
+@given(st.floats(0.01, 10_000))
+def test_a_dilated_execution_takes_so_much_longer(factor: float) -> None:
+    graph = chain(4, compute_ns=5_000)
+    fabric = rails(nodes=2, planes=1, delay_ns=10_000, latency_ns=500)
+    program = standing(fabric, graph)
+    end_ns = simulate(graph, fabric, program, iterations=2).end_ns.max()
+    slow_ns = simulate(*dilate(graph, fabric, program, factor), iterations=2).end_ns.max()
+    # rounding: every task by a ns or two
+    assert slow_ns == pytest.approx(end_ns * factor, rel=1e-6, abs=3 * 2 * graph.tasks)
+
+
+@settings(deadline=None)
+@given(st.floats(0.01, 1_000), st.integers(0, 899_999))
+def test_a_dilated_rotor_keeps_its_slots_in_order(factor: float, phase_ns: int) -> None:
+    fabric = rails(nodes=4, planes=2, delay_ns=10_000)
+    plan = RotorDirect(phase_ns=phase_ns).plan(Problem(graph=chain(2), fabric=fabric))
+    program = dilate(chain(2), fabric, plan, factor)[2]
+    assert isinstance(program, TimedProgram)
+    assert 0 <= program.phase_ns < program.period_ns
+    for slots in program.planes:
+        offsets = [slot.offset_ns for slot in slots]
+        assert offsets == sorted(set(offsets))
+        assert offsets[-1] < program.period_ns
+
+
+def test_the_reconfiguration_delay_binds() -> None:
+    graph, fabric = chain(1, compute_ns=10**9), rails(nodes=2, planes=1, delay_ns=1_000)
+    chosen = choose(graph, fabric, standing(fabric, graph), CAPACITY)
+    assert (chosen.bound_by, chosen.factor) == ("reconfiguration delay", 400.0)  # 20 * 20 us / 1 us
+    assert chosen.expected_wall_s == pytest.approx(400 * 4 * (10**9 + 10_000) / 1e9)
+    assert chosen.guard_ns == 0
+
+
+def test_the_critical_path_binds() -> None:
+    graph, fabric = chain(10), rails(nodes=2, planes=1, delay_ns=0)
+    chosen = choose(graph, fabric, standing(fabric, graph), CAPACITY)
+    # ten messages in 100 us, each 10 us late on the wall: 100 us are 0.5 % of 20 ms
+    assert (chosen.bound_by, chosen.factor) == ("critical path", 200.0)
+
+
+def test_the_frame_rate_binds() -> None:
+    build = Builder(3)
+    messages = [build.message(0, 1, 8, build.op(), k, 0) for k in range(2_000)]
+    end = build.compute(0, 1_000_000)
+    for m in messages:
+        build.arc(m, end)
+    build.arc(end, messages[0], distance=1)
+    graph, fabric = build.graph(), rails(nodes=3, planes=1, delay_ns=0)
+    program = OrderedProgram.from_entries([[Entry(0, 1, tuple(messages))]])
+    chosen = choose(graph, fabric, program, CAPACITY, iterations=1)
+    # 2,000 frames in 1 ms at 100,000 a second, with next to nothing of the links in use
+    assert chosen.bound_by == "frame rate"
+    assert chosen.factor == pytest.approx(20, abs=1)
+
+
+def test_frames_are_fine_enough_for_slots() -> None:
+    build = Builder(8)
+    for _ in range(3):
+        for rank in range(8):
+            build.compute(rank, 500_000)
+        build.collective(list(range(8)), direct(list(range(8)), 3_000_000), 0)
+    graph, fabric = build.graph(), rails(nodes=8, planes=2, delay_ns=100_000)
+    program = RotorDirect(slot_ns=200_000).plan(Problem(graph=graph, fabric=fabric))
+    chosen = choose(graph, fabric, program, CAPACITY)
+    slot_bytes = 100_000 * fabric.planes[0].rate_bps / 8e9
+    assert chosen.bound_by in ("frames per slot", "frame size")
+    assert slot_bytes / chosen.quantum_bytes >= 50
+    assert chosen.guard_ns * chosen.factor >= 50_000
+    ideal, framed = (
+        simulate(graph, fabric, program, iterations=4, **how).end_ns.max()
+        for how in ({}, {"quantum_bytes": chosen.quantum_bytes, "guard_ns": chosen.guard_ns})
+    )
+    assert framed == pytest.approx(ideal, rel=0.01)
+
+
+def test_all_ports_together_send_half_of_what_was_measured() -> None:
+    graph, fabric = chain(3), rails(nodes=2, planes=3, delay_ns=10_000)
+    chosen = choose(graph, fabric, standing(fabric, graph), CAPACITY, factor=50.0)
+    assert chosen.bound_by == "given"
+    assert chosen.wall_bps == 100_000 * 4096 * 8 // 6
+    wall_ns = chosen.quantum_bytes * 8e9 / fabric.planes[0].rate_bps * 50
+    assert wall_ns == pytest.approx(1e9 / (100_000 / 6), rel=1e-3)
+    finer = choose(graph, fabric, standing(fabric, graph), CAPACITY, factor=100.0)
+    assert finer.wall_bps == chosen.wall_bps
+    assert finer.quantum_bytes == pytest.approx(chosen.quantum_bytes / 2, abs=1)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, 1e7, float("nan")])
+def test_an_impossible_factor_is_refused(factor: float) -> None:
+    graph, fabric = chain(1), rails(nodes=2)
+    with pytest.raises(UsageError, match=r"^dilation: a dilation of .*correct it, or use auto$"):
+        choose(graph, fabric, standing(fabric, graph), CAPACITY, factor=factor)
+
+
+def test_critical_messages_of_a_chain_are_all_of_them() -> None:
+    graph, fabric = chain(7), rails(nodes=2, planes=1, delay_ns=10_000)
+    timeline = simulate(graph, fabric, standing(fabric, graph), iterations=3)
+    assert critical_messages(graph, timeline) == 21
+
+
+def test_critical_messages_of_a_ring_are_its_steps() -> None:
+    build = Builder(4)
+    for rank in range(4):
+        build.compute(rank, 10_000)
+    build.collective([0, 1, 2, 3], ring([0, 1, 2, 3], 500_000, 1), 0)
+    graph, fabric = build.graph(), rails(nodes=4, planes=1, delay_ns=0)
+    to_next = [
+        Entry(n, (n + 1) % 4, tuple(int(m) for m in graph.messages if graph.src[m] == n))
+        for n in range(4)
+    ]
+    program = OrderedProgram.from_entries([to_next])
+    timeline = simulate(graph, fabric, program, iterations=5)
+    assert critical_messages(graph, timeline) == 3 * 5
+
+
+def test_a_message_that_waits_for_its_port_is_critical_through_it() -> None:
+    build = Builder(3)
+    first = build.message(0, 1, 1_000_000, build.op(), 0, 0)
+    second = build.message(0, 2, 1_000_000, build.op(), 1, 0)
+    fabric = rails(nodes=3, planes=1, delay_ns=10_000)
+    program = OrderedProgram.from_entries([[Entry(0, 1, (first,)), Entry(0, 2, (second,))]])
+    graph = build.graph()
+    assert critical_messages(graph, simulate(graph, fabric, program, iterations=1)) == 2
+
+
+@given(st.floats(1e-6, 1e9))
+def test_factors_are_rounded_up_to_two_digits(value: float) -> None:
+    rounded = _two_digits(value)
+    assert rounded >= value * (1 - 1e-9)
+    assert rounded <= max(value * 1.1 * (1 + 1e-9), 0.01)
+    if rounded > 0.01:
+        digits = np.format_float_scientific(rounded, trim="-").split("e")[0].replace(".", "")
+        assert len(digits) <= 2
