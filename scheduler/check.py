@@ -207,7 +207,7 @@ def _port_arcs(
         )
         plane = fabric.planes[number]
         halves = [(number, *half) for half in port_halves(plane, src, dst)]
-        identity = (number, src, dst)
+        identity = (number, *_spelling(plane, src, dst))
         if plane.all_stop:
             identity = (number, -1, int(program.matching[e]))
             halves = [(number, "plane", 0)]
