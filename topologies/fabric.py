@@ -101,7 +101,9 @@ class Fabric:
 
     `control_ns` is how long a command travels (the old circuit stays lit meanwhile), `notify_ns`
     how long news of a host's event travels to the controller, and `latency_ns` is added to every
-    message after its last bit. `name` is the spelling it was made from, for people to read.
+    message after its last bit. A node is one GPU, or a server of `gpus_per_node`, whose own
+    transfers take a scale-up link of `scale_up_bps` (None: no time) that is no plane; ranks fill
+    servers in order. `name` is the spelling it was made from, for people to read.
     """
 
     nodes: int
@@ -109,6 +111,8 @@ class Fabric:
     control_ns: int = 0
     notify_ns: int = 0
     latency_ns: int = 0
+    gpus_per_node: int = 1
+    scale_up_bps: int | None = None
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -118,6 +122,8 @@ class Fabric:
             ("control_ns", self.control_ns, 0),
             ("notify_ns", self.notify_ns, 0),
             ("latency_ns", self.latency_ns, 0),
+            ("gpus_per_node", self.gpus_per_node, 1),
+            ("scale_up_bps", 1 if self.scale_up_bps is None else self.scale_up_bps, 1),
         ):
             if value < least:
                 what = f"the fabric has {name}={value}"

@@ -7,7 +7,12 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from topologies.errors import UsageError
+from topologies.hybrid import hybrid
 from topologies.rails import rails
+from topologies.rotor import rotor
+from topologies.servers import servers
+from topologies.single import single
+from topologies.torus import torus
 from topologies.units import parse_duration_ns, parse_rate_bps
 
 if TYPE_CHECKING:
@@ -17,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BUILDERS", "build_fabric", "describe", "parse_spec"]
 
-BUILDERS: Final[Mapping[str, Callable[..., Fabric]]] = {"rails": rails}
+BUILDERS: Final[Mapping[str, Callable[..., Fabric]]] = {
+    builder.__name__: builder for builder in (rails, single, servers, hybrid, rotor, torus)
+}
 _MOST_DIGITS: Final = 6
 _TRUTH: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
@@ -42,7 +49,9 @@ def parse_spec(spec: str, what: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
-def _convert(key: str, parameter: str, value: str, spec: str) -> Any:  # noqa: ANN401 (int or bool)
+def _convert(key: str, parameter: str, value: str, spec: str) -> Any:  # noqa: ANN401 (int, bool or str)
+    if parameter == "cube":
+        return value
     if parameter.endswith("_ns"):
         return parse_duration_ns(value)
     if parameter.endswith("_bps"):
@@ -62,8 +71,19 @@ def _option(parameter: str) -> str:
     return parameter.removesuffix("_ns").removesuffix("_bps")
 
 
+def _nodes_for(
+    world: int, builder: Callable[..., Fabric], arguments: Mapping[str, Any], spec: str
+) -> int:
+    """Return how many nodes hold `world` ranks: one each, or one per server of `gpus`."""
+    gpus = arguments.get("gpus") or getattr(builder, "__kwdefaults__", {}).get("gpus", 1)
+    if gpus > 1 and gpus >= world:
+        what = f"one server of {gpus} GPUs holds all {world} ranks"
+        raise UsageError(what, spec, "a fabric joins two nodes or more", f"add gpus={world // 2}")
+    return -(-world // int(gpus))
+
+
 def build_fabric(spec: str, world: int | None = None) -> Fabric:
-    """Build the fabric that `spec` names; `nodes` defaults to `world`, the ranks of the workload.
+    """Build the fabric that `spec` names; `nodes` defaults to what holds `world` ranks.
 
     Raises `UsageError` for an unknown topology, option or unit, `FabricError` for an impossible
     fabric.
@@ -89,7 +109,7 @@ def build_fabric(spec: str, world: int | None = None) -> Fabric:
         if world is None:
             why = "no workload says how many nodes there are"
             raise UsageError("nodes is missing", spec, why, "add nodes=8")
-        arguments["nodes"] = world
+        arguments["nodes"] = _nodes_for(world, builder, arguments, spec)
     fabric = builder(**arguments)
     return dataclasses.replace(fabric, name=spec)
 
