@@ -1,0 +1,172 @@
+"""Bad input and the exact sentence it gets, with its exit code and nothing on stdout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RAILS = "rails,planes=2"
+
+USAGE = {
+    "fewer nodes than ranks": (
+        ["-t", "rails,nodes=2", "-s", "flux"],
+        (
+            "rails,nodes=2: 2 nodes for 4 ranks, because every rank needs a node: "
+            "use nodes=4 or say which ranks share a node"
+        ),
+    ),
+    "unknown option of a topology": (
+        ["-t", "rails,colour=2", "-s", "flux"],
+        (
+            "rails,colour=2: there is no option 'colour', because the options of rails are nodes, "
+            "planes, rate, delay, duplex, all_stop, control, notify, latency: choose one of them"
+        ),
+    ),
+    "no unit": (
+        ["-t", "rails,delay=10", "-s", "flux"],
+        (
+            "duration: '10' has no unit, because the units of a duration are ns, us, µs, ms, s: "
+            "write 100us"
+        ),
+    ),
+    "unknown unit": (
+        ["-t", "rails,rate=8Gb", "-s", "flux"],
+        (
+            "rate: '8Gb' has the unknown unit 'Gb', because the units of a rate are bps, b/s, "
+            "bit/s, "
+            "Kbps, Kb/s, Kbit/s, Mbps, Mb/s, Mbit/s, Gbps, Gb/s, Gbit/s, Tbps, Tb/s, Tbit/s, kbps, "
+            "kb/s, kbit/s: write 800Gbps"
+        ),
+    ),
+    "no planes": (
+        ["-t", "rails,planes=0", "-s", "flux"],
+        "fabric: the fabric has planes=0, because the least possible is 1: correct planes",
+    ),
+    "negative delay": (
+        ["-t", "rails,delay=-1us", "-s", "flux"],
+        "duration: '-1us' is not a duration, because it is not a number with a unit: write 100us",
+    ),
+    "no scheduler": (
+        ["-t", RAILS],
+        (
+            "command line: no scheduler is given, because nothing says what decides the circuits: "
+            "add -s flux or -p PLAN"
+        ),
+    ),
+    "no topology": (
+        ["-s", "flux"],
+        (
+            "command line: no topology is given, because nothing says what fabric to use: "
+            "add -t rails,planes=2"
+        ),
+    ),
+    "the same scheduler twice": (
+        ["-t", RAILS, "-s", "flux", "-s", "flux"],
+        (
+            "command line: 'flux' is given twice, because their results would have the same name: "
+            "remove one"
+        ),
+    ),
+    "nothing left to measure": (
+        ["-t", RAILS, "-s", "flux", "-n", "2", "--skip", "2"],
+        (
+            "command line: --skip 2 leaves nothing of 2 iterations, because the steady state is "
+            "measured over what is left: skip fewer or execute more"
+        ),
+    ),
+    "unknown collective": (
+        ["-t", RAILS, "-s", "flux", "--collective", "gossip=ring"],
+        (
+            "gossip: there is no collective 'gossip', because the kinds of collective are "
+            "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather, scatter, barrier, "
+            "send_recv: choose one of them"
+        ),
+    ),
+    "unknown option": (
+        ["-t", RAILS, "--bogus"],
+        "fluxbed simulate: No such option '--bogus'.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_usage_errors_are_one_sentence(fluxbed: Any, step: Path, case: str) -> None:
+    words, sentence = USAGE[case]
+    outcome = fluxbed("simulate", step, *words)
+    assert outcome == (2, "", sentence + "\n")
+
+
+def test_unknown_topologies_are_told_the_known_ones(fluxbed: Any, step: Path) -> None:
+    code, out, err = fluxbed("simulate", step, "-t", "star,nodes=4", "-s", "flux")
+    assert (code, out) == (2, "")
+    assert err.startswith("star,nodes=4: there is no topology 'star', because the topologies are ")
+    assert "rails" in err
+    assert err.endswith(": choose one of them\n")
+
+
+def test_an_unknown_scheduler_is_told_before_anything_runs(fluxbed: Any, step: Path) -> None:
+    code, out, err = fluxbed("simulate", step, "-t", RAILS, "-s", "flux", "-s", "nope")
+    assert (code, out) == (2, "")
+    assert err.startswith("nope: there is no scheduler 'nope', because the schedulers are flux, ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["simulate", "expand", "plan"])
+def test_a_missing_file_is_named(fluxbed: Any, tmp_path: Path, verb: str) -> None:
+    path = tmp_path / "absent.json"
+    words = ["-o", tmp_path / "out"] if verb != "simulate" else ["-s", "flux"]
+    outcome = fluxbed(verb, path, "-t", RAILS, *words)
+    assert outcome == (
+        5,
+        "",
+        (
+            f"{path}: the file cannot be read, because no such file or directory: "
+            "check the path and its permissions\n"
+        ),
+    )
+
+
+def test_what_is_no_trace_is_refused(fluxbed: Any, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("no trace at all\n", encoding="utf-8")
+    code, out, err = fluxbed("inspect", path)
+    assert (code, out) == (5, "")
+    assert err.startswith(f"{path}: this is no trace fluxbed knows, because")
+
+
+def test_an_unwritable_directory_is_refused(fluxbed: Any, step: Path, tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_bytes(b"")
+    code, out, err = fluxbed("simulate", step, "-t", RAILS, "-s", "flux", "-o", blocker / "run")
+    assert (code, out) == (2, "")
+    assert err == (
+        f"{blocker / 'run'}: it cannot be written, because not a directory: "
+        "choose another directory with -o\n"
+    )
+
+
+def test_a_directory_is_never_overwritten(fluxbed: Any, step: Path, tmp_path: Path) -> None:
+    (tmp_path / "kept").write_bytes(b"mine")
+    code, _, err = fluxbed("simulate", step, "-t", RAILS, "-s", "flux", "-o", tmp_path)
+    assert code == 2
+    assert err == (
+        f"{tmp_path}: the directory is not empty, because a run never overwrites what is there: "
+        "choose another name\n"
+    )
+    assert (tmp_path / "kept").read_bytes() == b"mine"
+
+
+def test_one_failure_does_not_stop_the_others(fluxbed: Any, step: Path, tmp_path: Path) -> None:
+    code, out, err = fluxbed(
+        "simulate", step, "-t", "rails,planes=1", "-s", "static", "-s", "flux", "-o", tmp_path / "o"
+    )
+    assert code == 2
+    assert err.startswith("static: node ")
+    rows = [line.split() for line in out.splitlines()]
+    assert [row[0] for row in rows] == ["scheduler", "static", "flux"]
+    assert rows[1][1] == "-"
+    assert (tmp_path / "o" / "flux" / "report.html").is_file()
