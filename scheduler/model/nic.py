@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from scheduler.model.reorder import reorder_peaks
+from scheduler.model.taskgraph import MESSAGE
 from scheduler.model.timeline import NONE
 from topologies.errors import FabricError
 
@@ -70,8 +71,9 @@ class NicAccount:
 
 
 class _Flows(NamedTuple):
-    """Bytes crossing one node's ports, ordered by start: kernel arguments of the same names."""
+    """Bytes crossing ports, ordered by node and start; kernel arguments of the same names."""
 
+    node: Int64s
     kind: Int64s
     start_ns: Int64s
     message: Int64s
@@ -127,47 +129,34 @@ def account_nics(
     """
     from scheduler.model._kernels_nic import account_node
 
-    moved, tasks = timeline.transfers, graph.tasks
-    target = graph.dst[moved.task % tasks]
-    relayed = (moved.hop == 0) & (moved.to_node != target)
-    reached = np.flatnonzero(
-        (np.tile(graph.kind, timeline.iterations) == 1) & (timeline.ready_ns != NONE)
-    )
+    tasks = graph.tasks
     ready = timeline.ready_ns.copy()
-    np.minimum.at(ready, moved.task, moved.start_ns)
-    reached = reached[np.lexsort((reached, ready[reached]))]
-    size = graph.size_bytes[reached % tasks]
-    sources = graph.src[reached % tasks]
-    rates = np.asarray([plane.rate_bps for plane in fabric.planes], np.int64)[moved.plane]
-    node_rates = node_rates_bps(fabric)
-    largest = np.bincount(sources, size, fabric.nodes) + np.bincount(
-        moved.to_node, moved.size_bytes, fabric.nodes
-    )
+    np.minimum.at(ready, timeline.transfers.task, timeline.transfers.start_ns)
+    reached = np.flatnonzero(np.tile(graph.kind == MESSAGE, timeline.iterations) & (ready != NONE))
+    source = graph.src[reached % tasks]
+    order = np.lexsort((reached, ready[reached], source))
+    reached, source = reached[order], source[order]
+    begins = np.searchsorted(source, np.arange(fabric.nodes + 1))
+    place = np.full(len(ready), NONE, np.int64)
+    place[reached] = np.arange(len(reached)) - begins[source]
+    size, dst = graph.size_bytes[reached % tasks], graph.dst[reached % tasks]
+    flows = _flows(graph, fabric, timeline, place)
+    starts = np.searchsorted(flows.node, np.arange(fabric.nodes + 1))
+    largest = np.bincount(source, size, fabric.nodes)
+    largest += np.bincount(flows.node, flows.size_bytes, fabric.nodes)
     grain = _grain(fabric, int(largest.max()) + mtu_bytes)
-    per_byte = _NANOBITS_PER_BYTE // grain
-    place = np.full(timeline.iterations * tasks, NONE, np.int64)
+    per_byte, node_rates = _NANOBITS_PER_BYTE // grain, node_rates_bps(fabric)
 
-    inject = np.full(timeline.iterations * tasks, NONE, np.int64)
+    inject = np.full(len(ready), NONE, np.int64)
     peaks = np.zeros((fabric.nodes, 3), np.int64)
     points: list[Int64s] = []
     for node in range(fabric.nodes):
-        mine = np.flatnonzero(sources == node)
-        place[reached[mine]] = np.arange(len(mine))
-        flows = _flows_of(
-            node=node,
-            fabric=fabric,
-            timeline=timeline,
-            relayed=relayed,
-            target=target,
-            rates_bps=rates,
-            place=place,
-        )
-        queues, inverse = np.unique(
-            np.concatenate([graph.dst[reached[mine] % tasks], flows.dst]), return_inverse=True
-        )
-        inverse = inverse.astype(np.int64)
-        series = np.empty((8 * (len(mine) + len(flows.dst)) + 2 * len(queues), 3), np.int64)
-        entered = np.empty(len(mine), np.int64)
+        mine = slice(begins[node], begins[node + 1])
+        cross = slice(starts[node], starts[node + 1])
+        queues, voq = np.unique(np.concatenate([dst[mine], flows.dst[cross]]), return_inverse=True)
+        count = begins[node + 1] - begins[node]
+        entered = np.empty(count, np.int64)
+        series = np.empty((8 * len(voq) + 2 * len(queues), 3), np.int64)
         while True:
             rows = account_node(
                 int(node_rates[node]) // grain,
@@ -176,13 +165,13 @@ def account_nics(
                 mtu_bytes * per_byte,
                 ready[reached[mine]],
                 size[mine] * per_byte,
-                inverse[: len(mine)],
-                flows.kind,
-                flows.start_ns,
-                flows.message,
-                inverse[len(mine) :],
-                flows.size_bytes * per_byte,
-                flows.rate_bps // grain,
+                voq[:count],
+                flows.kind[cross],
+                flows.start_ns[cross],
+                flows.message[cross],
+                voq[count:],
+                flows.size_bytes[cross] * per_byte,
+                flows.rate_bps[cross] // grain,
                 len(queues),
                 peaks[node],
                 entered,
@@ -210,34 +199,30 @@ def account_nics(
     )
 
 
-def _flows_of(
-    *,
-    node: int,
-    fabric: Fabric,
-    timeline: Timeline,
-    relayed: Int64s,
-    target: Int64s,
-    rates_bps: Int64s,
-    place: Int64s,
-) -> _Flows:
-    """Everything that crosses `node`'s ports; `place` maps its unrolled messages to their order."""
+def _flows(graph: TaskGraph, fabric: Fabric, timeline: Timeline, place: Int64s) -> _Flows:
+    """Everything that crosses a port; `place` maps unrolled messages to their order at a node."""
     from scheduler.model._kernels_nic import ARRIVE, FORWARD, SEND
 
     moved = timeline.transfers
-    sent = np.flatnonzero((moved.from_node == node) & (moved.hop == 0))
-    forwarded = np.flatnonzero((moved.from_node == node) & (moved.hop > 0))
-    arrived = np.flatnonzero((moved.to_node == node) & relayed)
-    rows = np.concatenate([sent, forwarded, arrived])
-    counts = [len(sent), len(forwarded), len(arrived)]
-    kind = np.repeat(np.asarray([SEND, FORWARD, ARRIVE], np.int64), counts)
+    target = graph.dst[moved.task % graph.tasks]
+    groups = (
+        (SEND, np.flatnonzero(moved.hop == 0), moved.from_node),
+        (FORWARD, np.flatnonzero(moved.hop > 0), moved.from_node),
+        (ARRIVE, np.flatnonzero((moved.hop == 0) & (moved.to_node != target)), moved.to_node),
+    )
+    rows = np.concatenate([chosen for _, chosen, _ in groups])
+    kind = np.concatenate([np.full(len(chosen), code, np.int64) for code, chosen, _ in groups])
+    node = np.concatenate([owner[chosen] for _, chosen, owner in groups])
     start = moved.start_ns[rows] + np.where(kind == ARRIVE, fabric.latency_ns, 0)
-    order = np.lexsort((rows, start))
+    order = np.lexsort((rows, start, node))
     rows, kind = rows[order], kind[order]
+    rates = np.asarray([plane.rate_bps for plane in fabric.planes], np.int64)
     return _Flows(
+        node=node[order],
         kind=kind,
         start_ns=start[order],
         message=np.where(kind == SEND, place[moved.task[rows]], NONE),
         dst=target[rows],
         size_bytes=moved.size_bytes[rows],
-        rate_bps=rates_bps[rows],
+        rate_bps=rates[moved.plane[rows]],
     )
