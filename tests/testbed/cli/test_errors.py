@@ -82,8 +82,8 @@ USAGE = {
         ["-t", RAILS, "-s", "flux", "--collective", "gossip=ring"],
         (
             "gossip: there is no collective 'gossip', because the kinds of collective are "
-            "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather, scatter, barrier, "
-            "send_recv: choose one of them"
+            "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather, "
+            "scatter, barrier, send_recv: choose one of them"
         ),
     ),
     "unknown option": (
