@@ -15,7 +15,8 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,7 @@ __all__ = [
     "KERNEL_SOURCES",
     "cache_directory",
     "compile_all",
+    "interpreted",
     "kernel",
     "lean_kernel",
     "register_warm_up",
@@ -92,6 +94,30 @@ def _compiled(function: Function, **options: bool) -> Function:
         numba.config.CACHE_DIR = str(directory)
     compiled: Function = numba.njit(nogil=True, cache=directory is not None, **options)(function)
     return compiled
+
+
+def interpreted(function: Function) -> Function:
+    """Return a kernel's twin in plain Python, which calls the twins of the kernels it calls.
+
+    The same source, so a test can hold one against the other; and the way to run what Numba does
+    not compile. Plain functions are returned as they are.
+    """
+    twins: dict[object, Any] = {}
+
+    def twin(kernel: Any) -> Any:  # noqa: ANN401 (any function)
+        if kernel not in twins:
+            source = kernel.py_func
+            names = dict(source.__globals__)
+            twins[kernel] = FunctionType(
+                source.__code__, names, source.__name__, source.__defaults__, source.__closure__
+            )
+            for name in source.__code__.co_names:
+                if hasattr(names.get(name), "py_func"):
+                    names[name] = twin(names[name])
+        return twins[kernel]
+
+    same: Function = twin(function) if hasattr(function, "py_func") else function
+    return same
 
 
 def register_warm_up(function: Callable[[], None]) -> Callable[[], None]:

@@ -251,7 +251,7 @@ def predicted_free_ns(state: State, message: int, started_ns: int) -> int:
 def slot_start_ns(state: State, plane: int, number: int) -> int:
     """Return when slot `number` of `plane` begins; slot 0 is the first of the cycle at `phase_ns`.
 
-    Numbers are negative for the slots of the cycle that time zero cuts.
+    Numbers are negative for the slots before it.
     """
     rule, line = state.core.rule, state.core.planes[plane]
     cycle, slot = divmod(number, line[PLANE_SLOTS])
@@ -265,7 +265,7 @@ def first_slot(state: State, plane: int) -> int:
 
     It is the last slot that begins no later than a command sent at time zero arrives.
     """
-    number = -state.core.planes[plane, PLANE_SLOTS]
+    number = -2 * state.core.planes[plane, PLANE_SLOTS]  # its cycle ends before time zero
     while slot_start_ns(state, plane, number + 1) <= state.core.rule[R_CONTROL]:
         number += 1
     return int(number)

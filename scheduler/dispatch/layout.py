@@ -18,7 +18,7 @@ from scheduler.model.taskgraph import COMPUTE, KINDS, MESSAGE, csr
 from topologies.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from scheduler.model.program import Program
     from scheduler.model.taskgraph import Int64s, TaskGraph
@@ -462,11 +462,14 @@ def _most_rows(layout: Layout, horizon_ns: int) -> int:
     return 4 * len(layout.ports) + layout.iterations * int(entries)
 
 
-def new_state(layout: Layout, *, horizon_ns: int = 0) -> col.State:
+def new_state(
+    layout: Layout, *, horizon_ns: int = 0, policy: Callable[..., int] | None = None
+) -> col.State:
     """Make the dispatcher's memory before time zero.
 
     `horizon_ns` is how far ahead a timed program is written: `EV_TICK` has to come at least once
-    per horizon (with 0, at every slot's request time).
+    per horizon (with 0, at every slot's request time). `policy` stands in for the compiled policy
+    where the dispatcher runs interpreted.
     """
     from scheduler.dispatch.policies import compiled_policy
 
@@ -505,5 +508,5 @@ def new_state(layout: Layout, *, horizon_ns: int = 0) -> col.State:
         matchings=layout.tables.matchings,
         slots=layout.tables.slots,
         permutation=layout.tables.permutation,
-        policy=compiled_policy(layout.program),
+        policy=policy or compiled_policy(layout.program),
     )

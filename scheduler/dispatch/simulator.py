@@ -16,7 +16,8 @@ from scheduler.dispatch import _kernels_columns as col
 from scheduler.dispatch.layout import new_state, prepare
 from scheduler.dispatch.records import circuits_of, new_lines, new_progress
 from scheduler.dispatch.stalls import stalled
-from scheduler.model.program import TimedProgram
+from scheduler.kernel import interpreted
+from scheduler.model.program import ReactiveProgram, TimedProgram
 from scheduler.model.taskgraph import MESSAGE
 from scheduler.model.timeline import NONE, Timeline, Transfers
 from topologies.errors import UsageError
@@ -51,8 +52,14 @@ def _run_grants(layout: Layout) -> tuple[Progress, Lines, Int64s]:
 
     progress = new_progress(layout)
     lines, log, size = new_lines(layout)
-    state = new_state(layout)
-    log, size = run_grants(state, layout.work, layout.route, progress, lines, log, size)
+    program, run = layout.program, run_grants
+    plain = isinstance(program, ReactiveProgram) and not hasattr(program.function, "py_func")
+    if isinstance(program, ReactiveProgram) and plain:
+        run = interpreted(run_grants)
+        state = new_state(layout, policy=program.function)
+    else:
+        state = new_state(layout)
+    log, size = run(state, layout.work, layout.route, progress, lines, log, size)
     if progress.tally[-1] < len(layout.work.kind):
         raise stalled(layout, progress.times)
     return progress, lines, log[:size]
@@ -101,7 +108,8 @@ def simulate(
     `quantum_bytes` and `guard_ns` matter to timed programs only: messages move in frames of so many
     bytes (0: bytes flow), and no frame is sent in the last `guard_ns` of a slot (None: as the
     program says). Raises `UsageError` where workload, fabric and program do not fit, `StalledError`
-    naming the blocked operation where one waits for a circuit that will not come.
+    naming the blocked operation where one waits for a circuit that will not come. A reactive policy
+    that is a plain Python function runs uncompiled, and slowly.
     """
     layout = prepare(graph, fabric, program, iterations=iterations, lookahead_ns=lookahead_ns)
     if isinstance(program, TimedProgram):

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.dispatch.simulator import iteration_ends, simulate
-from scheduler.model.taskgraph import MESSAGE
 from scheduler.model.timeline import NONE
 from tests.scheduler.replay import replay
 from tests.scheduler.strategies import fabrics, ordered_programs, task_graphs, timed_programs
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from scheduler.model.timeline import Timeline
     from topologies import Fabric
 
-many = settings(max_examples=150, deadline=None, report_multiple_bugs=False)
+many = settings(max_examples=100, deadline=None, report_multiple_bugs=False)
 
 
 def check_rules(timeline: Timeline, graph: TaskGraph, fabric: Fabric) -> None:
