@@ -30,7 +30,7 @@ check "no Open vSwitch was needed" sh -c '! command -v ovs-vsctl'
 check "fluxbed doctor" "$VENV/bin/fluxbed" doctor
 check "fluxbed inspect" "$VENV/bin/fluxbed" inspect "$trace"
 check "fluxbed simulate" "$VENV/bin/fluxbed" simulate "$trace" -t "$fabric" -s flux -o "$OUT/simulated"
-check "mn --custom" sh -c "echo exit | '$VENV/bin/mn' --custom testbed/mn.py --topo rails,nodes=4,planes=2 --switch ocs --controller none"
+check "mn --custom" "$VENV/bin/mn" --custom testbed/mn.py --topo rails,nodes=4,planes=2 --test pingall
 check "fluxbed run" "$VENV/bin/fluxbed" run "$trace" -t "$fabric" -s flux -o "$OUT/measured"
 check "fluxbed check" "$VENV/bin/fluxbed" check "$OUT/measured"
 check "nothing left behind" sh -c '! ip -o link | grep -q veth'
