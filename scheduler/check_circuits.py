@@ -92,7 +92,7 @@ def _wrong_times(
     dark = np.where(stood, NONE, circuits.request_ns + fabric.control_ns)
     up = np.where(stood, 0, circuits.dark_ns + delay)
     for name, found, wanted in (("dark", circuits.dark_ns, dark), ("up", circuits.up_ns, up)):
-        for row in np.flatnonzero(np.abs(found - wanted) > tolerance_ns).tolist():
+        for row in np.flatnonzero(found != wanted).tolist():
             yield f"circuit {row}", f"it is {name} at {found[row]} ns and not {wanted[row]} ns"
     for row in np.flatnonzero(~stood & (circuits.request_ns < 0)).tolist():
         yield f"circuit {row}", f"it is requested at {circuits.request_ns[row]} ns"

@@ -213,7 +213,7 @@ def _flows(graph: TaskGraph, fabric: Fabric, timeline: Timeline, place: Int64s) 
     rows = np.concatenate([chosen for _, chosen, _ in groups])
     kind = np.concatenate([np.full(len(chosen), code, np.int64) for code, chosen, _ in groups])
     node = np.concatenate([owner[chosen] for _, chosen, owner in groups])
-    start = moved.start_ns[rows] + np.where(kind == ARRIVE, fabric.latency_ns, 0)
+    start = _in_turn(fabric, timeline)[rows] + np.where(kind == ARRIVE, fabric.latency_ns, 0)
     order = np.lexsort((rows, start, node))
     rows, kind = rows[order], kind[order]
     rates = np.asarray([plane.rate_bps for plane in fabric.planes], np.int64)
@@ -226,3 +226,34 @@ def _flows(graph: TaskGraph, fabric: Fabric, timeline: Timeline, place: Int64s) 
         size_bytes=moved.size_bytes[rows],
         rate_bps=rates[moved.plane[rows]],
     )
+
+
+def _in_turn(fabric: Fabric, timeline: Timeline) -> Int64s:
+    """Start times such that no output sends two things at once, shape (transfers,).
+
+    Those of an emulation are rounded to whole ns, so a transfer may seem to begin just before the
+    one ahead of it has left; it would then be counted as served twice.
+    """
+    moved, circuits = timeline.transfers, timeline.circuits
+    rows = np.flatnonzero(moved.circuit != NONE)
+    start = moved.start_ns.copy()
+    if not len(rows):
+        return start
+    plane, circuit = moved.plane[rows], moved.circuit[rows]
+    base = np.cumsum([0, *(each.ports for each in fabric.planes)])
+    owner = np.concatenate([np.asarray(each.node_of, np.int64) for each in fabric.planes])
+    there, back = base[plane] + circuits.src_port[circuit], base[plane] + circuits.dst_port[circuit]
+    output = np.where(owner[there] == moved.from_node[rows], there, back)
+    order = np.lexsort((rows, moved.start_ns[rows], output))
+    rows, output = rows[order], output[order]
+    lasts = wire_ns(fabric, moved.plane[rows], moved.size_bytes[rows])
+    before = np.cumsum(lasts) - lasts  # start - before never falls along an output
+    first = np.searchsorted(output, output)
+    before -= before[first]
+    apart = int(start.max()) + int(lasts.sum()) + 1
+    start[rows] = (
+        np.maximum.accumulate(moved.start_ns[rows] - before + output * apart)
+        - output * apart
+        + before
+    )
+    return start

@@ -220,7 +220,7 @@ def test_accounting_equals_a_walk_ns_by_ns(
 ) -> None:
     graph, on, run = execution
     account = account_nics(graph, on, run, injection, feedback_ns=feedback, mtu_bytes=mtu)
-    level, peaks, horizon = brute_force(graph, on, run, injection, feedback=feedback, mtu=mtu)
+    level, peaks, _ = brute_force(graph, on, run, injection, feedback=feedback, mtu=mtu)
     assert account.peak_bytes.tolist() == peaks
     for node, when in enumerate(account.peak_ns.tolist()):
         around = [2 * when, max(0, 2 * when - 1)]  # from the right, from the left
@@ -344,3 +344,19 @@ def test_wire_times_agree_with_the_plane() -> None:
     expected = [on.planes[p].transfer_ns(int(b)) for p, b in zip(planes, sizes, strict=True)]
     assert wire_ns(on, planes, sizes).tolist() == expected
     assert nic.FEEDBACK_NS == 2_000
+
+
+def test_times_rounded_to_whole_ns_do_not_serve_two_queues_at_once() -> None:
+    on = fabric(3, 800 * 10**9)
+    graph = messages(3, (0, 1, 999_950), (0, 2, 999_950))
+    apart = timeline(graph, on, [0, 0], [Moved(0, 0, 0, 999_950), Moved(1, 0, 10_000, 999_950)])
+    close = timeline(graph, on, [0, 0], [Moved(0, 0, 0, 999_950), Moved(1, 0, 9_999, 999_950)])
+    one = np.zeros(2, np.int64)
+    columns = dict.fromkeys(Circuits.__slots__, one)
+    circuits = Circuits(**{**columns, "dst_port": np.array([1, 2])})
+    peaks = []
+    for run in (apart, close):
+        transfers = replace(run.transfers, circuit=np.array([0, 1]))
+        run = replace(run, transfers=transfers, circuits=circuits)  # noqa: PLW2901 (on circuits)
+        peaks.append(account_nics(graph, on, run, "paced").peak_bytes.tolist())
+    assert peaks[0] == peaks[1] == [204_096, 0, 0]
