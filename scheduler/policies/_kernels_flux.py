@@ -37,8 +37,9 @@ BY_CHANGE: Final = 3  # its circuit was not up yet; `cause` was the last at its 
 class Instance(NamedTuple):
     """One iteration and a fabric. Arrays per task unless said otherwise; ports count over planes.
 
-    `wire_ns` has shape (planes, tasks). `delay_ns[plane]` is from request to light; `known_ns` from
-    a message's last bit to the moment its ports may be asked to change.
+    `wire_ns` has shape (planes, tasks). `delay_ns[plane]` is from request to light. A message's
+    ports may be asked to change `known_ns` after its last bit, but not before `heard_ns` after its
+    first.
     """
 
     kind: Int64s
@@ -60,6 +61,7 @@ class Instance(NamedTuple):
     nodes: int
     latency_ns: int
     known_ns: int
+    heard_ns: int
 
 
 class Ports(NamedTuple):
@@ -260,7 +262,8 @@ def evaluate(
         instance.mode,
     )
     port_ptr, port, nodes = instance.port_ptr, instance.port, instance.nodes
-    known_ns, latency_ns, delay_ns = instance.known_ns, instance.latency_ns, instance.delay_ns
+    known_ns, heard_ns = instance.known_ns, instance.heard_ns
+    latency_ns, delay_ns = instance.latency_ns, instance.delay_ns
     order, start, end, previous = (
         schedule.order,
         schedule.start,
@@ -401,7 +404,7 @@ def evaluate(
                     if mode[plane] & ALL_STOP:
                         cause[task] = ports.plane_last[plane]
                     cause_kind[task] = BY_CHANGE
-                done = begin + wire_ns[plane, task] + known_ns
+                done = begin + max(wire_ns[plane, task] + known_ns, heard_ns)
                 stands = to[a] == b and of[b] == a
                 if mode[plane] & ALL_STOP:
                     if configuration != current[plane]:

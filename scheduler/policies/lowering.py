@@ -42,6 +42,7 @@ def lower(problem: Problem) -> Instance:
     succ_ptr, succ = csr(graph.arcs.before[inside], graph.arcs.after[inside], graph.tasks)
     missing = np.bincount(graph.arcs.after[inside], minlength=graph.tasks).astype(np.int64)
     port_ptr, ports, base = _ports(fabric)
+    known_ns, heard_ns = _known_and_heard(problem)
     return Instance(
         kind=graph.kind,
         src=graph.src,
@@ -61,7 +62,8 @@ def lower(problem: Problem) -> Instance:
         port_base=base,
         nodes=fabric.nodes,
         latency_ns=fabric.latency_ns,
-        known_ns=_known(problem),
+        known_ns=known_ns,
+        heard_ns=heard_ns,
     )
 
 
@@ -72,24 +74,23 @@ def _mode(plane: Plane) -> int:
 
 
 def _delays(problem: Problem) -> Int64s:
-    """From the request to light, less what a lookahead hides of the command's travel."""
+    """From the request to light, on each plane."""
     control_ns = problem.fabric.control_ns
     return np.array([control_ns + plane.delay_ns for plane in problem.fabric.planes], np.int64)
 
 
-def _known(problem: Problem) -> int:
-    """From a message's last bit to the moment its ports may be asked to change.
+def _known_and_heard(problem: Problem) -> tuple[int, int]:
+    """From a message's last bit, and from its first, until its ports may be asked to change.
 
-    With lookahead the request is made that much earlier, but the circuit is not dark before the
-    last bit has left: see `predicted_free_ns` in the dispatcher.
+    The dispatcher hears of a message's end, or with lookahead of its beginning, and then asks up to
+    `lookahead_ns` before it would have heard of the end, but for nothing that takes the light away
+    before the last bit has left: see `predicted_free_ns` in the dispatcher.
     """
     fabric = problem.fabric
     delivery_ns = fabric.latency_ns + fabric.notify_ns
-    return (
-        max(-fabric.control_ns, delivery_ns - problem.lookahead_ns)
-        if problem.lookahead_ns
-        else delivery_ns
-    )
+    if problem.lookahead_ns == 0:
+        return delivery_ns, 0
+    return max(-fabric.control_ns, delivery_ns - problem.lookahead_ns), fabric.notify_ns
 
 
 def _ports(fabric: Fabric) -> tuple[Int64s, Int64s, Int64s]:

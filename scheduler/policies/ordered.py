@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scheduler.policies._kernels_flux import Instance, Schedule
     from topologies.fabric import Fabric
 
-__all__ = ["program_of"]
+__all__ = ["first_circuits", "program_of"]
 
 
 def program_of(
@@ -37,7 +37,7 @@ def program_of(
     base = instance.port_base[plane[heads]]
     entries = np.stack([plane[heads], source[heads] - base, schedule.in_port[heads] - base])
     matching = np.where(
-        np.array([p.all_stop for p in fabric.planes])[entries[0]],
+        np.array([p.all_stop and p.kind == "ocs" for p in fabric.planes])[entries[0]],
         schedule.configuration[heads],
         np.arange(len(heads)),
     )
@@ -53,12 +53,17 @@ def program_of(
         matching=matching[by_matching],
         message_ptr=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
         message=np.concatenate([*pieces, np.zeros(0, np.int64)]).astype(np.int64),
-        initial_circuits=_initial(fabric, entries[:, by_matching], matching[by_matching]),
+        initial_circuits=first_circuits(fabric, entries[:, by_matching], matching[by_matching]),
     )
 
 
-def _initial(fabric: Fabric, entries: Int64s, matching: Int64s) -> tuple[tuple[int, int, int], ...]:
-    """Return the circuits that come first at both their ports; all of them on an all-stop plane."""
+def first_circuits(
+    fabric: Fabric, entries: Int64s, matching: Int64s
+) -> tuple[tuple[int, int, int], ...]:
+    """Return the circuits that come first at both their ports; all of them on an all-stop plane.
+
+    `entries` has the rows plane, src_port, dst_port; `matching` counts from 0 on all-stop planes.
+    """
     used: set[tuple[int, int, str]] = set()
     initial = []
     for (k, a, b), number in zip(entries.T.tolist(), matching.tolist(), strict=True):

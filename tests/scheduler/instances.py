@@ -19,6 +19,11 @@ from topologies import Fabric, Plane, rails
 
 __all__ = ["Builder", "chain_of_two", "random_dag", "random_fabric", "training"]
 
+Flow = tuple[int, int, int, int, list[int]]  # src, dst, bytes, step, earlier flows it waits for
+SHAPES = (  # TP, DP, PP
+    (4, 1, 1), (2, 2, 1), (4, 2, 1), (2, 4, 1), (2, 3, 1), (2, 2, 2), (1, 4, 2), (2, 1, 3),
+    (3, 2, 1), (4, 1, 2), (1, 4, 1), (5, 1, 1), (1, 7, 1),
+)  # fmt: skip
 STREAM, COLLECTIVE, ITERATION, RECORDED = (
     ORIGINS.index(name) for name in ("stream", "collective", "iteration", "recorded")
 )
@@ -59,14 +64,16 @@ class Builder:
     def compute(self, rank: int, dur_ns: int, stream: int = 0) -> int:
         return self.on_rank(COMPUTE, rank, stream, self.op(), dur_ns)
 
-    def message(self, src: int, dst: int, size_bytes: int, op: int, group: int, step: int) -> int:
+    def message(
+        self, src: int, dst: int, size_bytes: int, op: int, *, group: int = -1, step: int = 0
+    ) -> int:
         self.rows.append((MESSAGE, op, -1, -1, -1, src, dst, size_bytes, 0, group, step))
         return len(self.rows) - 1
 
     def collective(
         self,
         members: list[int],
-        flows: list[tuple[int, int, int, int, list[int]]],
+        flows: list[Flow],
         stream: int,
         after: dict[int, int] | None = None,
     ) -> dict[int, int]:
@@ -81,7 +88,7 @@ class Builder:
             if step not in steps:
                 steps[step] = self.groups
                 self.groups += 1
-            task = self.message(src, dst, size_bytes, op, steps[step], step)
+            task = self.message(src, dst, size_bytes, op, group=steps[step], step=step)
             for rank in (src, dst):
                 self.arc(enter[rank], task)
             for other in waits:
@@ -109,9 +116,7 @@ class Builder:
         )
 
 
-def ring(
-    members: list[int], size_bytes: int, phases: int
-) -> list[tuple[int, int, int, int, list[int]]]:
+def ring(members: list[int], size_bytes: int, phases: int) -> list[Flow]:
     """Flows of a ring collective; size_bytes is one chunk."""
     n, flows = len(members), []
     for step in range(phases * (n - 1)):
@@ -121,7 +126,7 @@ def ring(
     return flows
 
 
-def direct(members: list[int], size_bytes: int) -> list[tuple[int, int, int, int, list[int]]]:
+def direct(members: list[int], size_bytes: int) -> list[Flow]:
     """Flows in which everyone sends to everyone."""
     n = len(members)
     return [
@@ -131,83 +136,93 @@ def direct(members: list[int], size_bytes: int) -> list[tuple[int, int, int, int
     ]
 
 
+class _Step:
+    """One random training step while it is built; ranks are numbered TP, then DP, then PP."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(seed)  # noqa: S311 (a workload, not a secret)
+        self.tp, self.dp, self.pp = rng.choice(SHAPES)
+        self.build = Builder(self.tp * self.dp * self.pp)
+        self.layers = rng.randint(1, 4)
+        self.direct_tp, self.direct_dp = rng.random() < 0.6, rng.random() < 0.4
+        self.experts = self.dp > 1 and (self.tp == 1 or rng.random() < 0.25)
+        self.uneven = rng.choice([0.0, 0.0, 0.1, 0.4])
+        self.unit_ns = rng.choice([20_000, 100_000, 400_000])
+        self.size = rng.choice([10**5, 10**6, 8 * 10**6])
+
+    def rank(self, t: int, d: int, p: int) -> int:
+        return t + self.tp * (d + self.dp * p)
+
+    def tensor_groups(self, p: int) -> list[list[int]]:
+        return [[self.rank(t, d, p) for t in range(self.tp)] for d in range(self.dp)]
+
+    def data_groups(self, p: int) -> list[list[int]]:
+        return [[self.rank(t, d, p) for d in range(self.dp)] for t in range(self.tp)]
+
+    def vary(self, value: float) -> int:
+        return max(1, int(value * self.rng.uniform(1 - self.uneven, 1 + self.uneven)))
+
+    def exchange(self, members: list[int], *, straight: bool) -> list[Flow]:
+        return direct(members, self.size) if straight else ring(members, self.size, 1)
+
+    def layer(self, p: int, scale: float) -> None:
+        for members in self.tensor_groups(p):
+            for r in members:
+                self.build.compute(r, self.vary(self.unit_ns * scale))
+        if self.tp > 1:
+            for members in self.tensor_groups(p):
+                self.build.collective(members, self.exchange(members, straight=self.direct_tp), 0)
+        if self.experts:
+            for members in self.data_groups(p):
+                flows = [(s, d, self.vary(b), k, w) for s, d, b, k, w in direct(members, self.size)]
+                self.build.collective(members, flows, 0)
+
+    def gradients(self, p: int) -> None:
+        """Reduced on a stream of their own, while the next layer computes."""
+        for members in self.data_groups(p):
+            after = {r: self.build.last[r, 0] for r in members}
+            flows = self.exchange(members, straight=self.direct_dp)
+            self.build.collective(members, flows, 1, after)
+
+    def boundary(self, p: int, q: int) -> None:
+        for t in range(self.tp):
+            for d in range(self.dp):
+                a, b = self.rank(t, d, p), self.rank(t, d, q)
+                self.build.collective([a, b], [(a, b, self.size, 0, [])], 0)
+
+    def close(self) -> TaskGraph:
+        """The optimizer: after the gradients, before the next iteration."""
+        for r in range(self.build.nodes):
+            task = self.build.compute(r, self.unit_ns // 4)
+            if (r, 1) in self.build.last:
+                self.build.arc(self.build.last[r, 1], task, RECORDED)
+        return self.build.graph()
+
+
 def training(seed: int) -> TaskGraph:
     """A random training step of 4 to 8 ranks: TP, DP, PP and EP in random proportions.
 
-    Ranks are numbered TP fastest, then DP, then PP. Compute and bytes are drawn so that
-    communication matters (1 MB takes 10 us at 800 Gb/s).
+    Compute and bytes are drawn so that communication matters (1 MB takes 10 us at 800 Gb/s).
     """
-    rng = random.Random(seed)
-    tp, dp, pp = rng.choice(
-        [(4, 1, 1), (2, 2, 1), (4, 2, 1), (2, 4, 1), (2, 3, 1), (2, 2, 2), (1, 4, 2), (2, 1, 3),
-         (3, 2, 1), (4, 1, 2), (1, 4, 1), (5, 1, 1), (1, 7, 1)]
-    )  # fmt: skip
-    nodes = tp * dp * pp
-    build = Builder(nodes)
-    layers, direct_tp, direct_dp = rng.randint(1, 4), rng.random() < 0.6, rng.random() < 0.4
-    experts = tp == 1 or rng.random() < 0.25
-    uneven = rng.choice([0.0, 0.0, 0.1, 0.4])
-    unit_ns, size = rng.choice([20_000, 100_000, 400_000]), rng.choice([10**5, 10**6, 8 * 10**6])
-
-    def rank(t: int, d: int, p: int) -> int:
-        return t + tp * (d + dp * p)
-
-    def group(direct_one: bool, members: list[int], size_bytes: int) -> list:  # noqa: FBT001
-        return direct(members, size_bytes) if direct_one else ring(members, size_bytes, 1)
-
-    def layer(p: int, scale: float) -> None:
-        for d in range(dp):
-            for t in range(tp):
-                dur = unit_ns * scale * rng.uniform(1 - uneven, 1 + uneven)
-                build.compute(rank(t, d, p), int(dur))
-        if tp > 1:
-            for d in range(dp):
-                build.collective(
-                    members := [rank(t, d, p) for t in range(tp)],
-                    group(direct_tp, members, size),
-                    0,
-                )
-        if experts:
-            for t in range(tp):
-                members = [rank(t, d, p) for d in range(dp)]
-                if dp > 1:
-                    flows = [
-                        (s, d, max(1, int(size * rng.uniform(1 - uneven, 1 + uneven))), step, w)
-                        for s, d, _, step, w in direct(members, size)
-                    ]
-                    build.collective(members, flows, 0)
-
-    def boundary(p: int, q: int) -> None:
-        for d in range(dp):
-            for t in range(tp):
-                a, b = rank(t, d, p), rank(t, d, q)
-                build.collective([a, b], [(a, b, size, 0, [])], 0)
-
-    for p in range(pp):
-        for _ in range(layers):
-            layer(p, 1.0)
-        if p + 1 < pp:
-            boundary(p, p + 1)
-    for p in reversed(range(pp)):
-        for _ in range(layers):
-            layer(p, 2.0)
-            if dp > 1:
-                for t in range(tp):
-                    members = [rank(t, d, p) for d in range(dp)]
-                    after = {r: build.last[r, 0] for r in members}
-                    build.collective(members, group(direct_dp, members, size), 1, after)
+    step = _Step(seed)
+    for p in range(step.pp):
+        for _ in range(step.layers):
+            step.layer(p, 1.0)
+        if p + 1 < step.pp:
+            step.boundary(p, p + 1)
+    for p in reversed(range(step.pp)):
+        for _ in range(step.layers):
+            step.layer(p, 2.0)
+            if step.dp > 1:
+                step.gradients(p)
         if p:
-            boundary(p, p - 1)
-    for r in range(nodes):
-        step = build.compute(r, unit_ns // 4)
-        if (r, 1) in build.last:
-            build.arc(build.last[r, 1], step, RECORDED)
-    return build.graph()
+            step.boundary(p, p - 1)
+    return step.close()
 
 
 def random_dag(seed: int, *, nodes: int = 4, tasks: int = 30) -> TaskGraph:
     """An adversarial workload without symmetry, closed by a barrier of all ranks."""
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311 (a workload, not a secret)
     build = Builder(nodes)
     ids: list[int] = []
     for index in range(tasks):
@@ -216,7 +231,7 @@ def random_dag(seed: int, *, nodes: int = 4, tasks: int = 30) -> TaskGraph:
             task = build.compute(rng.randrange(nodes), rng.randint(5, 40) * 1000)
         else:
             src, dst = rng.sample(range(nodes), 2)
-            task = build.message(src, dst, rng.randint(5, 60) * 100_000, build.op(), index, 0)
+            task = build.message(src, dst, rng.randint(5, 60) * 100_000, build.op(), group=index)
         for other in waits:
             build.arc(other, task, RECORDED)
         ids.append(task)
@@ -245,22 +260,23 @@ def chain_of_two(compute_ns: int = 300_000, size_bytes: int = 1_000_000) -> Task
 
 def random_fabric(seed: int, nodes: int, *, plain: bool = False) -> Fabric:
     """1 to 3 planes, tau 1 us to 1 ms; unless `plain` also duplex, all-stop, uneven, delays."""
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311 (a workload, not a secret)
     planes, delay_ns = rng.randint(1, 3), rng.choice([1_000, 10_000, 100_000, 1_000_000])
     if plain:
         return rails(nodes=nodes, planes=planes, delay_ns=delay_ns)
     ports = rng.choice([1, 1, 1, 2])
-    made = [
-        Plane(
+    made = []
+    for index in range(planes):
+        packet = index > 0 and rng.random() < 0.2
+        plane = Plane(
             node_of=tuple(range(nodes)) * ports,
             rate_bps=rng.choice([400, 800]) * 10**9,
             delay_ns=delay_ns,
-            duplex=rng.random() < 0.3,
-            all_stop=rng.random() < 0.3,
-            kind="eps" if index and rng.random() < 0.2 else "ocs",
+            duplex=rng.random() < 0.3 and not packet,
+            all_stop=rng.random() < 0.3 and not packet,
+            kind="eps" if packet else "ocs",
         )
-        for index in range(planes)
-    ]
+        made.append(plane)
     return Fabric(
         nodes=nodes,
         planes=tuple(made),

@@ -43,7 +43,7 @@ def steady_ns(graph: TaskGraph, fabric: Fabric, program: Program, **more: int) -
     return float(ends[-1] - ends[1]) / (len(ends) - 2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(SEEDS, SEEDS, st.booleans())
 def test_plans_are_sound_and_no_better_than_the_bound(
     one: int,
@@ -77,13 +77,14 @@ def test_flux_never_loses_to_the_tuned_rotor_or_the_static_assignment(seed: int)
     graph = training(seed)
     fabric = random_fabric(seed, graph.nodes, plain=True)
     problem = Problem(graph=graph, fabric=fabric)
-    flux_ns = steady_ns(graph, fabric, plan(graph, fabric))
+    flux_ns = steady_ns(graph, fabric, plan(graph, fabric), iterations=48)
     for name in ("rotor-direct-tuned", "static"):
         try:
             program = find(name).plan(problem)
         except FluxbedError:
             continue
-        assert flux_ns <= steady_ns(graph, fabric, program)
+        # Over few iterations a rotor that starts out late can seem to beat the bound.
+        assert flux_ns <= steady_ns(graph, fabric, program, iterations=48)
 
 
 def test_flux_equals_packet_ideal_where_every_circuit_can_be_hidden() -> None:
@@ -181,7 +182,7 @@ def test_a_circle_of_tasks_is_refused() -> None:
 
 def test_a_message_without_a_way_is_refused() -> None:
     build = Builder(4)
-    task = build.message(0, 3, 100, build.op(), 0, 0)
+    task = build.message(0, 3, 100, build.op())
     build.arc(build.compute(0, 10), task)
     fabric = dataclasses.replace(
         rails(nodes=4, planes=1), planes=(Plane(node_of=(0, 1, 2), rate_bps=10**9),)
