@@ -41,10 +41,17 @@ class Aicb:
         """Read rank 0; `InputError` when a row does not hold what the columns say."""
         lines = blob.load().decode("utf-8", "replace").splitlines()
         recording = Recording(path=blob.path, format=self.name, rank=0)
-        start = next(i for i, line in enumerate(lines) if line.startswith(_HEAD))
+        start = next((i for i, line in enumerate(lines) if line.startswith(_HEAD)), None)
+        if start is None:
+            raise InputError(
+                "there is no line of column names",
+                blob.path,
+                f"no line begins with {_HEAD}",
+                "generate the file again",
+            )
         if start and (match := _WORLD.search(lines[0])):
             recording.world = int(match[2]) - int(match[1]) + 1
-        rows = list(csv.DictReader(lines[start:]))
+        rows = _rows(lines[start:], blob.path)
         _find_groups(rows, recording)
         _run(rows, recording, start + 2)
         if not any(
@@ -54,20 +61,31 @@ class Aicb:
         return [recording]
 
 
-def _short(name: str | None) -> str:
+def _rows(lines: list[str], path: str) -> list[Mapping[str, str]]:
+    """Read the table; short rows and missing columns read as the text None."""
+    names = [*_HEAD.split(","), "stage", "dst", "src", "_elapsed_time"]
+    try:
+        table = list(csv.DictReader(lines))
+    except csv.Error as error:
+        why = str(error)
+        raise InputError("the table is damaged", path, why, "generate the file again") from error
+    return [{name: str(row.get(name)) for name in names} for row in table]
+
+
+def _short(name: str) -> str:
     """Return what follows the dot: `CommType.all_reduce` is all_reduce.
 
-    >>> _short("CommGroup.tp_group"), _short(None)
+    >>> _short("CommGroup.tp_group"), _short("None")
     ('tp_group', 'None')
     """
-    return str(name).rpartition(".")[2]
+    return name.rpartition(".")[2]
 
 
 def _find_groups(rows: Sequence[Mapping[str, str]], recording: Recording) -> None:
     """Take each group's size from the rows that tell it, and the grid from them and the world."""
     sizes: dict[str, set[int]] = {}
     for row in rows:
-        if (size := str(row["comm_group_size"])).isdecimal():
+        if (size := row["comm_group_size"]).isdecimal():
             sizes.setdefault(_short(row["comm_group"]), set()).add(int(size))
     known = {name: found.pop() for name, found in sizes.items() if len(found) == 1}
     if recording.world is None and {"tp_group", "dp_group"} <= known.keys():
@@ -96,7 +114,7 @@ def _run(rows: Sequence[Mapping[str, str]], recording: Recording, first_line: in
             number += started
             last = ()
             continue
-        started = started or not (row["stage"] or "").startswith(_SETUP)
+        started = started or not row["stage"].startswith(_SETUP)
         if name == "computation":
             item: Work | Enter = Work(None, _elapsed_ns(row), last)
             if started:
@@ -120,7 +138,7 @@ def _run(rows: Sequence[Mapping[str, str]], recording: Recording, first_line: in
 def _elapsed_ns(row: Mapping[str, str]) -> int:
     try:
         return max(0, round(float(row["_elapsed_time"]) * 1e6))
-    except (TypeError, ValueError):
+    except (OverflowError, ValueError):
         return 0
 
 
@@ -129,7 +147,7 @@ def _call(row: Mapping[str, str], name: str, recording: Recording, where: str) -
     if kind is None:
         recording.losses.add("rows of unknown operation", name)
         return None
-    size_text = str(row["msg_size"])
+    size_text = row["msg_size"]
     if not size_text.isdecimal() and kind != "barrier":
         raise InputError(
             f"msg_size is {size_text!r}",
@@ -139,12 +157,12 @@ def _call(row: Mapping[str, str], name: str, recording: Recording, where: str) -
         )
     group = _short(row["comm_group"])
     known = recording.groups.get(group)
-    told = str(row["comm_group_size"])
+    told = row["comm_group_size"]
     size = len(known.ranks) if known is not None else int(told) if told.isdecimal() else None
     call = Call(kind=kind, group=group, size=size, members=None if known is None else known.ranks)
     if kind in ("send", "recv"):
         peer = row["dst" if kind == "send" else "src"]
-        call.peer = int(peer) if str(peer).isdecimal() else None
+        call.peer = int(peer) if peer.isdecimal() else None
     if kind != "barrier":  # a barrier's msg_size means nothing
         full = int(size_text)
         if size is not None or kind not in ("all_gather", "reduce_scatter"):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 import re
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -117,6 +118,7 @@ class FlightRecorder:
 
 def _unpickle(data: bytes, path: str, what: str) -> _File:
     try:
+        _check_memo(data)
         content = _NoClasses(io.BytesIO(data)).load()
         return msgspec.convert(content, _File, strict=False)
     except _DAMAGED as error:
@@ -124,6 +126,14 @@ def _unpickle(data: bytes, path: str, what: str) -> _File:
         raise InputError(
             f"this is not {what}", path, text[:1].lower() + text[1:], "dump it again, as JSON"
         ) from error
+
+
+def _check_memo(data: bytes) -> None:
+    """Raise ValueError for places in the pickle's memo that would take gigabytes to hold."""
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(data):
+            message = f"it remembers {argument} things in {len(data)} bytes"
+            raise ValueError(message)
 
 
 def _call(entry: _Entry, kind: str, recording: Recording) -> Call:

@@ -18,6 +18,7 @@ __all__ = ["GROUPS_FORMAT", "one_per_rank", "world_of"]
 
 GROUPS_FORMAT: Final = "groups"  # of files that hold nothing but groups
 
+_MOST_RANKS: Final = 2**20
 _COMPANION: Final = "execution-trace"
 
 
@@ -38,7 +39,15 @@ def world_of(recordings: Iterable[Recording]) -> int:
         )
     ranks = [r.rank for r in listed if r.rank is not None]
     grouped = [rank for r in listed for group in r.groups.values() for rank in group.ranks]
-    return next(iter(worlds), max([*ranks, *grouped], default=0) + 1)
+    world = next(iter(worlds), max([*ranks, *grouped], default=0) + 1)
+    if not 0 < world <= _MOST_RANKS:
+        raise InputError(
+            f"the run has {world} ranks",
+            listed[0].path if listed else "the traces",
+            f"fluxbed counts to {_MOST_RANKS}",
+            "correct the number of ranks",
+        )
+    return world
 
 
 def one_per_rank(recordings: Sequence[Recording], options: Options) -> dict[int, Recording]:

@@ -104,6 +104,11 @@ def build(recordings: list[Recording], given: list[Path | str], options: Options
     Recordings are completed in place: use them no more.
     """
     chosen = one_per_rank(recordings, options)
+    if not chosen:
+        why = (
+            "the files hold groups only" if options.ranks is None else "--ranks chooses none of it"
+        )
+        raise InputError("no rank is left", _name(given), why, "give the ranks' traces as well")
     some = next(iter(chosen.values()))
     source = Source(path=_name(given), sha256=digest(given), format=some.format, schema=some.schema)
     workload = assemble(chosen, world_of(chosen.values()), source, options)

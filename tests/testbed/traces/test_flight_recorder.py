@@ -74,7 +74,7 @@ def test_pickles_that_name_classes_are_refused(tmp_path: Path) -> None:
         said.append(str(caught.value).removeprefix(f"{path}: this is not a flight-recorder dump, "))
     assert said == [
         "because it names builtins.print: dump it again, as JSON",
-        "because pickle data was truncated: dump it again, as JSON",
+        "because pickle exhausted before seeing STOP: dump it again, as JSON",
     ]
     path.write_bytes(b'{"entries": [{"profiling_name": 3}]}')
     with pytest.raises(InputError, match="this is not a flight-recorder dump, because expected"):
