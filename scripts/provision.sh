@@ -8,7 +8,7 @@
 #   FLUXBED_APT_MIRROR     a Debian mirror to use instead of the configured ones
 set -euo pipefail
 umask 022
-export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 PATH="$PATH:/usr/sbin:/sbin" # Debian gives users no sbin
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [ -f "$ROOT/fluxbed.py" ] || ROOT=/vagrant # Vagrant copies this file elsewhere before it runs it
 VENV=${FLUXBED_VENV:-$ROOT/.venv}

@@ -189,14 +189,17 @@ def compress(path: Path) -> None:
 
 
 def write_meta(options: argparse.Namespace, shape: Shape, compute_s: list[float]) -> None:
-    """Say what was run and how the last step's compute time of each rank relates to a GPU's.
+    """Say what was run, and on CPUs how the last step's compute time relates to a GPU's.
 
     `compute_scale` is roofline time over captured time: what to multiply captured compute by to
-    replay the step as fast as `--gpu` at `--mfu` would compute it.
+    replay the step as fast as `--gpu` at `--mfu` would compute it. On GPUs it is 1: their own times
+    are in the trace, and the host's clock says little about them.
     """
     flops = shape.flops_per_step() // options.tp
     roofline_s = flops / (GPUS[options.gpu] * options.mfu)
     captured_s = sum(compute_s) / len(compute_s)
+    on_gpus = dist.get_backend() == "nccl"
+    scale = 1.0 if on_gpus else float(f"{roofline_s / captured_s:.6g}")
     meta = {
         "model": asdict(shape),
         "tp": options.tp,
@@ -207,13 +210,13 @@ def write_meta(options: argparse.Namespace, shape: Shape, compute_s: list[float]
         "torch": torch.__version__,
         "steps_recorded": options.record,
         "flops_per_rank_and_step": flops,
-        "captured_compute_ns": round(captured_s * 1e9),
-        "captured_compute_ns_by_rank": [round(s * 1e9) for s in compute_s],
+        "captured_compute_ns": None if on_gpus else round(captured_s * 1e9),
+        "captured_compute_ns_by_rank": None if on_gpus else [round(s * 1e9) for s in compute_s],
         "gpu": options.gpu,
         "gpu_peak_flops": round(GPUS[options.gpu]),
         "mfu": options.mfu,
         "roofline_compute_ns": round(roofline_s * 1e9),
-        "compute_scale": float(f"{roofline_s / captured_s:.6g}"),
+        "compute_scale": scale,
     }
     (options.out / "meta.json").write_text(json.dumps(meta, indent=2) + "\n")
     print(
@@ -226,7 +229,8 @@ def run(rank: int, options: argparse.Namespace) -> None:
     os.environ.setdefault("RANK", str(rank))
     os.environ.setdefault("WORLD_SIZE", str(options.tp * options.dp))
     local = int(os.environ.get("LOCAL_RANK", rank))
-    gpus = torch.cuda.device_count() > local
+    beside = int(os.environ.get("LOCAL_WORLD_SIZE", options.tp * options.dp))
+    gpus = torch.cuda.device_count() >= beside
     device = torch.device("cuda", local) if gpus else torch.device("cpu")
     if gpus:
         torch.cuda.set_device(device)
