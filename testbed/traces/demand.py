@@ -26,6 +26,7 @@ class Message(NamedTuple):
     dst: int
     size_bytes: int
     tag: int
+    step: int = 0
 
 
 def recordings_of(
@@ -48,11 +49,11 @@ def recordings_of(
             continue
         sent = Call(
             kind="send", peer=message.dst, tag=message.tag, in_bytes=message.size_bytes,
-            issued_ns=message.time_ns,
+            issued_ns=message.time_ns, step=message.step,
         )  # fmt: skip
         received = Call(
             kind="recv", peer=message.src, tag=message.tag, out_bytes=message.size_bytes,
-            issued_ns=message.time_ns,
+            issued_ns=message.time_ns, step=message.step,
         )  # fmt: skip
         rank(message.src).calls.append(sent)
         rank(message.dst).calls.append(received)

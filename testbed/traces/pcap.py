@@ -3,6 +3,10 @@
 UDP port 4791, then a 12-byte base transport header: opcode, pad, queue pair, sequence number. A
 payload is what UDP holds less headers, pad and checksum. A message runs from a First to a Last
 packet, or is an Only; packets sent again are counted once. A rank is an IP address, in order.
+
+Frames of our own emulated fabric are known by their MAC addresses (02:fb:00, plane, port). Their
+payload begins with iteration, message, offset and length of the virtual bytes they stand for: those
+are counted, and a rank is the node of a fabric with one port per node and plane.
 """
 
 from __future__ import annotations
@@ -45,6 +49,8 @@ _RELIABLE: Final = 0  # the upper three bits of the opcode: reliable connection
 _ETHERNET, _RAW_IP, _LINUX_SLL = 1, 101, 113
 _VLAN: Final = frozenset({0x8100, 0x88A8})
 _SEQUENCES: Final = 2**24
+_OUR_MAC: Final = b"\x02\xfb\x00"
+_VIRTUAL: Final = struct.Struct("!IIQQ")
 
 
 class _Packet(NamedTuple):
@@ -57,6 +63,18 @@ class _Packet(NamedTuple):
     queue: int
     sequence: int
     size_bytes: int
+    virtual: _Virtual | None
+
+
+class _Virtual(NamedTuple):
+    """What a frame of the emulated fabric stands for."""
+
+    src: int
+    dst: int
+    iteration: int
+    message: int
+    offset: int
+    length: int
 
 
 class Pcap:
@@ -78,6 +96,8 @@ class Pcap:
                 f"no packet to UDP port {_ROCE_PORT} carries any",
                 "capture with a filter of udp port 4791 and a snapshot length of 128 or more",
             )
+        if all(packet.virtual is not None for packet in packets):
+            return recordings_of(_virtual_messages(packets), blob.path, self.name)
         addresses = sorted({a for p in packets for a in (p.src, p.dst)}, key=_numeric)
         rank = {address: place for place, address in enumerate(addresses)}
         messages, partial = _messages(packets, rank)
@@ -147,7 +167,35 @@ def _decode(frame: bytes, time_ns: int, link: int) -> _Packet | None:
     size = length - _UDP_HEADER - _BTH.size - _EXTENSION.get(operation, 0) - pad - _CHECKSUM
     if size < 0:
         return None
-    return _Packet(time_ns, src, dst, operation, queue & 0xFFFFFF, sequence & 0xFFFFFF, size)
+    virtual = _virtual(frame, at + _UDP_HEADER + _BTH.size)
+    return _Packet(
+        time_ns, src, dst, operation, queue & 0xFFFFFF, sequence & 0xFFFFFF, size, virtual
+    )
+
+
+def _virtual(frame: bytes, at: int) -> _Virtual | None:
+    """Return what a frame stands for if both its MAC addresses are ours."""
+    ours = frame.startswith(_OUR_MAC) and frame[6:9] == _OUR_MAC
+    if not ours or len(frame) < at + _VIRTUAL.size:
+        return None
+    dst, src = (int.from_bytes(frame[i : i + 2], "big") for i in (4, 10))
+    return _Virtual(src, dst, *_VIRTUAL.unpack_from(frame, at))
+
+
+def _virtual_messages(packets: list[_Packet]) -> list[Message]:
+    """Add up each message's virtual bytes, every part once; it is dated by its last part."""
+    parts: dict[tuple[int, int, int, int], set[tuple[int, int]]] = {}
+    dated: dict[tuple[int, int, int, int], int] = {}
+    for packet in packets:
+        assert packet.virtual is not None
+        src, dst, iteration, message, offset, length = packet.virtual
+        key = src, dst, iteration, message
+        parts.setdefault(key, set()).add((offset, length))
+        dated[key] = packet.time_ns
+    return [
+        Message(dated[key], key[0], key[1], sum(n for _, n in seen), key[3], key[2])
+        for key, seen in parts.items()
+    ]
 
 
 def _network(frame: bytes, link: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import sqlite3
 import struct
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scheduler.model.workload import Collective, Workload
+from testbed.emulator.addresses import PortLink
+from testbed.emulator.frames import Frame, data_bytes, opcode, pack
 from testbed.traces import load_workload
 from topologies.errors import InputError
 
@@ -97,6 +100,43 @@ def test_messages_of_a_packet_capture(tmp_path: Path, write: object) -> None:
     counts = {loss.what: loss.count for loss in workload.losses}
     assert counts["messages that the capture cut off at one end"] == 2
     assert any(what.startswith("traffic without operations") for what in counts)
+
+
+def ours(src: int, dst: int, plane: int, what: Frame) -> bytes:
+    """A frame as the emulated fabric carries it."""
+    payload = pack(what, data_bytes(what.length_bytes, 4.0))
+    ends = [PortLink(plane=plane, port=port, node=port, position=plane) for port in (src, dst)]
+    udp = struct.pack("!HHHH", 4791, 4791, 8 + len(payload), 0) + payload
+    addresses = b"".join(ipaddress.ip_address(end.ip).packed for end in ends)
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0) + addresses
+    macs = b"".join(bytes.fromhex(end.mac.replace(":", "")) for end in reversed(ends))
+    return macs + b"\x08\x00" + ip + udp
+
+
+def test_a_capture_on_the_emulated_fabric_gives_what_was_replayed(tmp_path: Path) -> None:
+    sent = {(0, 1, 7): 1000, (0, 2, 8): 64, (2, 1, 9): 300}  # (node, node, message): bytes
+    frames = []
+    serial = 0
+    for iteration in (0, 1):
+        for (src, dst, message), size in sent.items():
+            for offset in range(0, size, 128):
+                length = min(128, size - offset)
+                serial += 1
+                what = Frame(
+                    opcode=opcode(offset, length, size), destination_qp=2 + src, psn=serial,
+                    iteration=iteration, message=message, offset_bytes=offset, length_bytes=length,
+                    serial=serial,
+                )  # fmt: skip
+                frames += [ours(src, dst, message % 2, what)] * (1 + (serial == 5))  # once again
+    workload = load_workload(pcap(tmp_path / "x.pcap", frames))
+    assert workload.iterations == (0, 1)
+    for iteration in (0, 1):
+        found = {
+            (op.root, op.peer, op.tag): op.ranks[op.root].in_bytes
+            for op in workload.operations
+            if isinstance(op, Collective) and op.root is not None and op.iter == iteration
+        }
+        assert found == sent
 
 
 def test_sequence_numbers_wrap(tmp_path: Path) -> None:
