@@ -62,8 +62,9 @@ class Call:
     transport (kernel or worker thread). `lane` tells apart streams or worker threads. `waited` is
     True when the issuing thread waited for the end at once, None when the trace does not say;
     `awaited_ns` is when the host is known to have asked for the end, and `resumed_ns` when it went
-    on. With `local`, `root` and
-    `peer` are positions in the group still, because the group was not known yet.
+    on; `record` and `wait_record` are the record ids of the call and of that request, by which two
+    formats agree. With `local`, `root` and `peer` are positions in the group still, because the
+    group was not known yet.
     """
 
     kind: str
@@ -86,6 +87,8 @@ class Call:
     waited: bool | None = None
     awaited_ns: int | None = None
     resumed_ns: int | None = None
+    record: int | None = None
+    wait_record: int | None = None
     local: bool = False
 
 
@@ -178,6 +181,7 @@ class Recording:
     partial: bool = False
     timed: bool = False
     syncs: list[tuple[int, int]] = field(default_factory=list)
+    rows: dict[int, tuple[int, int]] = field(default_factory=dict)
     updates_ns: list[int] = field(default_factory=list)
     transport: list[tuple[int, int]] = field(default_factory=list)
     kernels: int = 0

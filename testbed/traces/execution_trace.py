@@ -37,6 +37,11 @@ _INIT: Final = "## process_group:init ##"
 _FILE_RANK: Final = re.compile(r"(\d+)(?=\D*$)")
 
 
+class _Attribute(Struct):
+    name: str
+    value: Any = None
+
+
 class _Node(Struct, gc=False):
     id: int
     name: str
@@ -44,6 +49,7 @@ class _Node(Struct, gc=False):
     inputs: Raw = _NOTHING
     outputs: Raw = _NOTHING
     input_types: Raw = _NOTHING
+    attrs: Raw = _NOTHING
 
 
 class _File(Struct):
@@ -172,6 +178,7 @@ def _read_rows(rows: list[_Node], recording: Recording, places: list[tuple[Call,
         if fields[3] == "wait":
             if seq in by_seq and by_seq[seq].awaited_ns is None:
                 by_seq[seq].awaited_ns = node.id
+                by_seq[seq].wait_record = _record(node)
             continue
         kind = collective_kind(fields[3])
         if kind is None:
@@ -180,11 +187,24 @@ def _read_rows(rows: list[_Node], recording: Recording, places: list[tuple[Call,
             continue
         call = _call(node, kind, None if bare else values[0], fields, recording)
         call.seq = seq if isinstance(seq, int) else None
+        call.record = _record(node)
         recording.calls.append(call)
         if isinstance(fields[2], int):
             places.append((call, fields[2]))
         if call.seq is not None:
             by_seq[call.seq] = call
+
+
+def _record(node: _Node) -> int | None:
+    """Return a node's record id: a field of its own, later an attribute."""
+    if node.rf_id is not None:
+        return node.rf_id
+    try:
+        listed = msgspec.json.decode(node.attrs, type=list[_Attribute])
+    except msgspec.DecodeError:
+        return None
+    found = (entry.value for entry in listed if entry.name == "rf_id")
+    return next((value for value in found if isinstance(value, int)), None)
 
 
 def _call(node: _Node, kind: str, tensors: object, fields: list[Any], recording: Recording) -> Call:

@@ -171,7 +171,7 @@ def _join(companion: Recording, chosen: dict[int, Recording]) -> None:
             if call.in_bytes is None or call.members is None:
                 target.losses.add("calls not found in the ExecutionTrace", call.kind)
             continue
-        _take(call, waiting[place])
+        _take(call, waiting[place], target)
         del waiting[: place + 1]
 
 
@@ -184,7 +184,7 @@ def _same(call: Call, other: Call) -> bool:
     )
 
 
-def _take(call: Call, other: Call) -> None:
+def _take(call: Call, other: Call, target: Recording) -> None:
     """Take from `other` what `call` does not know."""
     for name in (
         "in_bytes",
@@ -203,3 +203,18 @@ def _take(call: Call, other: Call) -> None:
         call.root, call.peer, call.local = other.root, other.peer, other.local
     if call.waited is None:
         call.waited = other.waited
+    if call.awaited_ns is None:
+        _take_wait(call, other, target)
+
+
+def _take_wait(call: Call, other: Call, target: Recording) -> None:
+    """Take when the host waited, if the record ids of both formats agree on the call itself.
+
+    They agree per thread only, so the call's own row has to be around its launch.
+    """
+    rows, issued = target.rows, call.issued_ns
+    if issued is None or other.record not in rows or other.wait_record not in rows:
+        return
+    called, waited = rows[other.record], rows[other.wait_record]
+    if called[0] <= issued <= called[1] <= waited[0]:
+        call.awaited_ns, call.resumed_ns = waited

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from testbed.traces.capture import Recording
     from testbed.traces.kineto import Event, Events
 
-__all__ = ["Enclosing", "read_gpu"]
+__all__ = ["read_gpu", "updates"]
 
 _DEEPEST: Final = 16
 _BLOCKING: Final = re.compile(r"(?:Stream|Device|Event)Synchronize$|Memcpy$")
 _ANNOTATION: Final = re.compile(r"(?:nccl|rccl|hccl|xccl|ucc|mpi|gloo):")
 
 
-class Enclosing:
+class _Enclosing:
     """Finds the innermost of some host events around a moment of a thread. O(log n) each."""
 
     def __init__(self, events: Iterable[Event]) -> None:
@@ -64,10 +64,10 @@ class _Host:
             for event in events.runtime
             if event.args.correlation is not None
         }
-        self.annotations = Enclosing(e for e in events.host if _ANNOTATION.match(e.name))
+        self.annotations = _Enclosing(e for e in events.host if _ANNOTATION.match(e.name))
         self.rows = [e for e in events.host if e.name in ROWS]
-        self.parameters = Enclosing(self.rows)
-        self.operators = Enclosing(e for e in events.host if e.name.startswith("c10d::"))
+        self.parameters = _Enclosing(self.rows)
+        self.operators = _Enclosing(e for e in events.host if e.name.startswith("c10d::"))
         self.annotated = [
             event
             for event in events.host
@@ -133,6 +133,11 @@ def read_gpu(events: Events, recording: Recording) -> None:
         recording.calls.append(call)
     recording.calls.sort(key=lambda call: (call.issued_ns or 0, call.start_ns or 0))
     attach_waits(recording.calls, host.rows)
+    recording.rows = {
+        number: (row.start_ns, row.end_ns)
+        for row in host.rows
+        if (number := _record_id(row)) is not None
+    }
     recording.busy = Busy.of(busy)
     recording.syncs = sorted(
         (event.start_ns, event.end_ns) for event in events.runtime if _BLOCKING.search(event.name)
@@ -142,6 +147,16 @@ def read_gpu(events: Events, recording: Recording) -> None:
         if id(event) not in host.used:
             what = "gloo calls beside the GPU" if event.name.startswith("gloo") else None
             losses.add(what or "calls that launched no kernel: nothing to send", event.name)
+
+
+def _record_id(event: Event) -> int | None:
+    """Return the id an ExecutionTrace knows the event by; older Kineto counts one further."""
+    told, external = event.args.function_id, event.args.external_id
+    if isinstance(told, int) and told > 0:
+        return told
+    if told is None and isinstance(external, int):
+        return external - 1
+    return None
 
 
 def updates(events: Events) -> list[int]:

@@ -11,7 +11,9 @@ import pytest
 
 from scheduler.model.workload import Collective, Compute, Workload
 from testbed.traces import load_recordings, load_workload
+from testbed.traces.assembly import Options
 from testbed.traces.clocks import offsets
+from testbed.traces.joining import one_per_rank
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,6 +97,17 @@ def test_et_alone_has_no_times_and_no_compute(dlrm_et: Workload) -> None:
 def test_et_waits_order_collectives(dlrm_et: Workload) -> None:
     first, second, *_ = collectives(dlrm_et)
     assert second.ranks[0].deps == (first.id,)
+
+
+def test_the_execution_trace_tells_kineto_what_was_awaited(shared: Path) -> None:
+    recordings = one_per_rank(load_recordings([shared / DLRM_K, shared / DLRM_E]), Options())
+    for recording in recordings.values():
+        awaited = [call for call in recording.calls if call.awaited_ns is not None]
+        assert [call.seq for call in awaited] == [147, 148]  # 152's thread numbers otherwise
+        for call in awaited:
+            assert call.issued_ns is not None
+            assert call.awaited_ns is not None
+            assert call.issued_ns < call.awaited_ns
 
 
 def test_recorded_splits_transpose(dlrm: Workload) -> None:
