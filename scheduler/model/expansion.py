@@ -26,6 +26,7 @@ from scheduler.model.flows import require_countable
 from scheduler.model.hierarchical import Servers, hierarchical
 from scheduler.model.layout import Draft
 from scheduler.model.options import HIERARCHICAL, PROTOCOLS, ExpansionOptions
+from scheduler.model.placement import place
 from scheduler.model.sizes import data_of, element_bytes
 from scheduler.model.workload import Compute, Loss
 from topologies.errors import InputError, UsageError
@@ -95,16 +96,25 @@ def expand(
 ) -> Expansion:
     """Expand one iteration of `workload` into the messages its collectives send over `fabric`.
 
-    `rank_to_node` defaults to rank r on node r. Time and memory are linear in the messages.
+    `rank_to_node` defaults to rank r on node r, or on server r // gpus_per_node of a fabric whose
+    nodes are servers; between ranks of one node data take its scale-up link, not the planes. Time
+    and memory are linear in the messages.
 
     Raises `UsageError` for a fabric with fewer nodes than ranks, or an algorithm that does not fit
     a group; `InputError` for a workload whose operations contradict each other, wait for
     themselves, or do not know their size.
     """
-    placement = _placement(workload, fabric, rank_to_node)
+    placement = place(workload, fabric, rank_to_node)
     operations, losses = _chosen(workload, options)
-    shapes = _Shapes(workload, options, len(fabric.planes))
-    draft = Draft(workload, placement, fabric.nodes, eager_send=options.eager_send)
+    scale_up_bps = options.scale_up_bps or fabric.scale_up_bps
+    shapes = _Shapes(workload, options, fabric, placement)
+    draft = Draft(
+        workload,
+        placement,
+        fabric.nodes,
+        eager_send=options.eager_send,
+        scale_up_bps=scale_up_bps,
+    )
     for op in operations:
         if isinstance(op, Compute):
             draft.add_compute(op, round(op.dur_ns * workload.compute_scale))
@@ -123,37 +133,6 @@ def expand(
         sha256=messages_sha256(graph),
         losses=tuple(losses),
     )
-
-
-def _placement(
-    workload: Workload, fabric: Fabric, rank_to_node: Sequence[int] | None
-) -> tuple[int, ...]:
-    if rank_to_node is None:
-        if fabric.nodes < workload.world:
-            raise UsageError(
-                f"{fabric.nodes} nodes for {workload.world} ranks",
-                fabric.name or "fabric",
-                "every rank needs a node",
-                f"use nodes={workload.world} or say which ranks share a node",
-            )
-        return tuple(range(workload.world))
-    placement = tuple(int(node) for node in rank_to_node)
-    if len(placement) != workload.world:
-        raise UsageError(
-            f"{len(placement)} ranks are placed",
-            "rank_to_node",
-            f"the workload has {workload.world}",
-            "give one node per rank",
-        )
-    for rank, node in enumerate(placement):
-        if not 0 <= node < fabric.nodes:
-            raise UsageError(
-                f"rank {rank} is placed on node {node}",
-                "rank_to_node",
-                f"the nodes are 0 to {fabric.nodes - 1}",
-                "correct the placement",
-            )
-    return placement
 
 
 def _chosen(workload: Workload, options: ExpansionOptions) -> tuple[list[Operation], list[Loss]]:
@@ -231,9 +210,19 @@ def _members(op: Collective, workload: Workload) -> tuple[int, ...]:
 class _Shapes:
     """The flows of collectives, made once for all that have the same shape."""
 
-    def __init__(self, workload: Workload, options: ExpansionOptions, planes: int) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        options: ExpansionOptions,
+        fabric: Fabric,
+        placement: tuple[int, ...],
+    ) -> None:
         self._options = options
-        self._workload = workload
+        self._hosts: Mapping[int, object] | None = workload.placement
+        if fabric.gpus_per_node > 1:
+            self._hosts = dict(enumerate(placement))
+        self._scale_up_bps = options.scale_up_bps or fabric.scale_up_bps
+        planes = len(fabric.planes)
         self._pieces = planes if isinstance(options.split, str) else options.split
         self._known: dict[tuple[object, ...], tuple[Flows, bool]] = {}
         self.assumed = 0
@@ -250,7 +239,7 @@ class _Shapes:
             data, assumed = data_of(op, members, assumed_bytes)
             demand = Demand(data, root, element_bytes(op.dtype))
             if servers:
-                inside = Servers(np.array(servers, np.int64), self._options.scale_up_bps)
+                inside = Servers(np.array(servers, np.int64), self._scale_up_bps)
                 flows = hierarchical(op.kind, demand, inside)
             else:
                 flows = find_algorithm(op.kind, algorithm)(demand)
@@ -274,14 +263,14 @@ class _Shapes:
         name, colon, size = algorithm.partition(":")
         if name != HIERARCHICAL:
             return ()
-        if not colon and self._workload.placement is None:
+        if not colon and self._hosts is None:
             raise UsageError(
                 "it is not known which ranks share a server",
                 algorithm,
-                "the workload does not say where its ranks ran",
+                "neither the workload nor the topology says",
                 "say how many GPUs a server has, such as hierarchical:8",
             )
-        hosts = self._workload.placement or {}
+        hosts = self._hosts or {}
         homes = [rank // int(size) if colon else hosts.get(rank, rank) for rank in members]
         number: dict[object, int] = {}
         return tuple(number.setdefault(home, len(number)) for home in homes)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from scheduler.model.flows import duration_ns
 from scheduler.model.taskgraph import (
     COMPUTE,
     MARKER,
@@ -57,11 +58,18 @@ class Draft:
     """Tasks and arcs while they are being collected. `cut` counts dependencies left out."""
 
     def __init__(
-        self, workload: Workload, placement: Sequence[int], nodes: int, *, eager_send: bool
+        self,
+        workload: Workload,
+        placement: Sequence[int],
+        nodes: int,
+        *,
+        eager_send: bool,
+        scale_up_bps: int | None = None,
     ) -> None:
         self._placement = np.array(placement, np.int64)
         self._nodes = nodes
         self._eager = eager_send
+        self._scale_up_bps = scale_up_bps
         self._path = workload.source.path
         self._all_ids = {op.id for op in workload.operations}
         self._marked = {
@@ -224,6 +232,12 @@ class Draft:
         _refuse_cycles(graph, self._path)
         return graph
 
+    def _inside_ns(self, flows: Flows) -> Int64s:
+        """Return how long each row takes where both its ranks are on one node."""
+        if self._scale_up_bps is None:
+            return flows.dur_ns
+        return flows.dur_ns + duration_ns(flows.size_bytes, self._scale_up_bps)
+
     def _fill(
         self,
         batch: _Batch,
@@ -242,17 +256,18 @@ class Draft:
         nodes = self._placement[ranks]
         src, dst = nodes[:, flows.src], nodes[:, flows.dst]
         crosses = flows.is_message & (src != dst)
-        kind[tasks] = np.where(crosses, MESSAGE, np.where(flows.dur_ns > 0, COMPUTE, MARKER))
+        dur_ns = np.where(flows.is_message & ~crosses, self._inside_ns(flows), flows.dur_ns)
+        kind[tasks] = np.where(crosses, MESSAGE, np.where(dur_ns > 0, COMPUTE, MARKER))
         minus["src"][tasks] = np.where(crosses, src, -1)
         minus["dst"][tasks] = np.where(crosses, dst, -1)
         minus["step"][tasks] = np.where(crosses, flows.step, -1)
         group = np.array(batch.group, np.int64)[:, None] + flows.group
         minus["group"][tasks] = np.where(crosses, group, -1)
         zero["size_bytes"][tasks] = np.where(crosses, flows.size_bytes, 0)
-        zero["dur_ns"][tasks] = flows.dur_ns
+        zero["dur_ns"][tasks] = dur_ns
         here = ranks[:, np.where(flows.is_message, flows.dst, flows.src)]
         minus["rank"][tasks] = np.where(crosses, -1, here)
-        minus["stream"][tasks] = np.where(crosses | (flows.dur_ns == 0), -1, INTERNAL_STREAM)
+        minus["stream"][tasks] = np.where(crosses | (dur_ns == 0), -1, INTERNAL_STREAM)
         pattern = flows.local_arcs(n, eager_send=self._eager)
         arcs = np.empty((len(first), len(pattern), 3), np.int64)
         arcs[:, :, :2] = pattern + first[:, :, None]

@@ -56,13 +56,15 @@ class Workbench:
         self.add(self.wish(), lazy=True)
 
     def wish(self, *, plane: Int64s | None = None, key: Int64s | None = None) -> Wish:
-        """Make a wish that leaves open what is not given."""
-        from scheduler.policies._kernels_flux import ANY, Wish
+        """Make a wish that leaves open what is not given, or not possible."""
+        from scheduler.policies._kernels_flux import ANY, NEVER, Wish
 
         tasks = self.problem.graph.tasks
         columns = [np.full(tasks, ANY, np.int64) for _ in range(3)]
         if plane is not None:
             columns[0][:] = plane
+            wires_ns = self.instance.wire_ns[columns[0][self.messages], self.messages]
+            columns[0][self.messages[wires_ns == NEVER]] = ANY
         return Wish._make([*columns, np.zeros(tasks, np.int64) if key is None else key.copy()])
 
     def add(self, wish: Wish, bias_ns: int = 0, *, lazy: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from testbed.cli.output import note
 from topologies.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -98,12 +99,21 @@ def expansion_options(options: Mapping[str, Any]) -> ExpansionOptions:
 
 
 def prepare(workload: Workload, topology: str | Fabric, expansion: ExpansionOptions) -> Job:
-    """Expand `workload` for a fabric, or for the one that `topology` names."""
+    """Expand `workload` for a fabric, or for the one that `topology` names.
+
+    Told a name, it notes where ranks shared hosts that the topology takes apart.
+    """
     from scheduler.model.expansion import expand
+    from scheduler.model.placement import sharing_note
     from testbed.files.fabric import load_fabric
     from testbed.files.plan import workload_sha256
 
-    fabric = load_fabric(topology, workload.world) if isinstance(topology, str) else topology
+    if isinstance(topology, str):
+        fabric = load_fabric(topology, workload.world)
+        if (remark := sharing_note(workload, fabric)) is not None:
+            note(remark)
+    else:
+        fabric = topology
     return Job(
         workload=workload,
         workload_sha256=workload_sha256(workload),

@@ -10,7 +10,8 @@ A user's topology file is TOML (or JSON) with the same keys, or the shorter spel
     delay = "100us"
     count = 2          # this plane twice
 
-`node_of` defaults to one port per node. Unknown keys are refused.
+`node_of` defaults to one port per node. Servers of several GPUs say `gpus_per_node = 8` and
+`scale_up = "3600Gbps"`. Unknown keys are refused.
 """
 
 from __future__ import annotations
@@ -47,13 +48,18 @@ class PlaneRecord(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class FabricRecord(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A fabric as files hold it. `Fabric.name` is for people and not part of it."""
+    """A fabric as files hold it. `Fabric.name` is for people and not part of it.
+
+    The last two are there only where a node is a server of several GPUs.
+    """
 
     nodes: Natural
     planes: list[PlaneRecord]
     control_ns: Natural
     notify_ns: Natural
     latency_ns: Natural
+    gpus_per_node: Natural | UnsetType = UNSET
+    scale_up_bps: Natural | UnsetType = UNSET
 
     @classmethod
     def of(cls, fabric: Fabric) -> FabricRecord:
@@ -75,6 +81,8 @@ class FabricRecord(Struct, forbid_unknown_fields=True, kw_only=True):
             control_ns=fabric.control_ns,
             notify_ns=fabric.notify_ns,
             latency_ns=fabric.latency_ns,
+            gpus_per_node=UNSET if fabric.gpus_per_node == 1 else fabric.gpus_per_node,
+            scale_up_bps=UNSET if fabric.scale_up_bps is None else fabric.scale_up_bps,
         )
 
     def fabric(self, where: str, name: str = "") -> Fabric:
@@ -101,6 +109,8 @@ class FabricRecord(Struct, forbid_unknown_fields=True, kw_only=True):
                 control_ns=self.control_ns,
                 notify_ns=self.notify_ns,
                 latency_ns=self.latency_ns,
+                gpus_per_node=1 if self.gpus_per_node is UNSET else self.gpus_per_node,
+                scale_up_bps=None if self.scale_up_bps is UNSET else self.scale_up_bps,
                 name=name,
             )
         except FabricError as error:
@@ -129,6 +139,9 @@ class _WrittenFabric(Struct, forbid_unknown_fields=True, kw_only=True):
     notify_ns: Natural | UnsetType = UNSET
     latency: str | UnsetType = UNSET
     latency_ns: Natural | UnsetType = UNSET
+    gpus_per_node: Annotated[int, Meta(ge=1, le=2**20)] = 1
+    scale_up: str | UnsetType = UNSET
+    scale_up_bps: Natural | UnsetType = UNSET
 
 
 def fabric_schema() -> bytes:
@@ -139,8 +152,8 @@ def fabric_schema() -> bytes:
 def load_fabric(topology: str, world: int | None = None) -> Fabric:
     """Build the fabric that `-t` names: Mininet's spelling, or a `.toml` or `.json` file.
 
-    `nodes` defaults to `world`, the ranks of the workload. Raises `UsageError` for a spelling,
-    `InputError` for a file that cannot be used.
+    `nodes` defaults to what holds `world` ranks. Raises `UsageError` for a spelling, `InputError`
+    for a file that cannot be used.
     """
     if topology.endswith(_SUFFIXES):
         return read_fabric(Path(topology), world)
@@ -158,10 +171,13 @@ def read_fabric(path: Path, world: int | None = None) -> Fabric:
             why = f"it is not TOML: {error}"
             raise InputError("this is not a topology", where, why, "correct the file") from error
         raise refusal(error, where, "a topology") from error
-    nodes = world if written.nodes is UNSET else written.nodes
-    if nodes is None:
-        why = "neither the file nor a workload says how many there are"
-        raise InputError("nodes is missing", where, why, "add nodes = 8")
+    nodes = written.nodes
+    if nodes is UNSET:
+        if world is None:
+            why = "neither the file nor a workload says how many there are"
+            raise InputError("nodes is missing", where, why, "add nodes = 8")
+        nodes = -(-world // written.gpus_per_node)
+    scale_up = _quantity(written.scale_up, written.scale_up_bps, parse_rate_bps, where, "scale_up")
     planes: list[PlaneRecord] = []
     for index, plane in enumerate(written.planes):
         place = f"{where} plane {index}"
@@ -185,6 +201,8 @@ def read_fabric(path: Path, world: int | None = None) -> Fabric:
         control_ns=_duration(written.control, written.control_ns, where, "control"),
         notify_ns=_duration(written.notify, written.notify_ns, where, "notify"),
         latency_ns=_duration(written.latency, written.latency_ns, where, "latency"),
+        gpus_per_node=written.gpus_per_node,
+        scale_up_bps=UNSET if scale_up is None else scale_up,
     ).fabric(where, name=where)
 
 

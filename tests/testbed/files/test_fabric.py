@@ -70,7 +70,7 @@ def test_a_missing_file_and_a_wrong_spelling(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the file cannot be read"):
         load_fabric(str(tmp_path / "none.toml"))
     with pytest.raises(UsageError, match="there is no topology"):
-        load_fabric("torus,nodes=4")
+        load_fabric("donut,nodes=4")
 
 
 def test_the_committed_schema_is_the_one_of_the_code() -> None:
