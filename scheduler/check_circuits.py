@@ -236,14 +236,14 @@ class _Wishes:
         self._configuration: dict[int, set[int]] = {}  # plane -> stands of what stands on it
 
     def change(self, plane: int, wanted: set[tuple[int, int]]) -> None:
-        """Begin a configuration of an all-stop plane: the one that stands goes, unless equal."""
+        """Begin a configuration of an all-stop plane: what stands goes, unless it will do."""
         standing = self._configuration.get(plane, set())
         have = {(self.stands[k].src_port, self.stands[k].dst_port) for k in standing}
         if self._fabric.planes[plane].duplex:
-            same = {frozenset(c) for c in have} == {frozenset(c) for c in wanted}
+            stands = {frozenset(c) for c in wanted} <= {frozenset(c) for c in have}
         else:
-            same = have == wanted
-        if not same:
+            stands = wanted <= have
+        if not stands:
             self._held = {half: k for half, k in self._held.items() if half[0] != plane}
             self._configuration[plane] = set()
 
