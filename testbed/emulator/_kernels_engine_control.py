@@ -270,6 +270,8 @@ def carry_out(
     for at in range(action[A_FIRST], action[A_FIRST] + action[A_COUNT]):
         enqueue(engine, core.granted[at], port, circuit)
     take_up(engine, core, port, when_ns)
+    if core.planes[plane, PLANE_DUPLEX] != 0:
+        take_up(engine, core, far, when_ns)
 
 
 @lean_kernel
@@ -306,7 +308,6 @@ def make_circuit(engine: Engine, core: Core, wire: Wire, tables: CrossbarTables,
     add_circuit(engine, core, port, number, dark_ns)
     if duplex:
         add_circuit(engine, core, far, number, dark_ns)
-        take_up(engine, core, far, request_ns)
 
 
 @lean_kernel

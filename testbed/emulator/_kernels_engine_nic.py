@@ -238,7 +238,8 @@ def take_granted(engine: Engine, core: Core, port: int) -> None:
     line[USES] = task[CIRCUIT]
     line[BEGIN] = max(task[READY], engine.circuits[task[CIRCUIT], X_UP], line[FREE])
     if task[SENT] == 0 and core.rule[R_LOOKAHEAD] > 0:
-        told_ns = line[BEGIN] + engine.numbers[N_NOTIFY]
+        # the guard is for the last frame, which leaves later than its end says
+        told_ns = line[BEGIN] + engine.numbers[N_NOTIFY] + engine.numbers[N_GUARD]
         set_timer(engine, told_ns, HEARD + EV_STARTED, message)
     length = min(task[SIZE] - task[SENT], engine.numbers[N_QUANTUM])
     begin_frame(engine, core, port, message, length)
@@ -479,14 +480,16 @@ def resend(engine: Engine, core: Core, wire: Wire, counted: Int64s, clock_ns: in
         if counted[port, DARK_FRAMES] > engine.ports[port, SEEN_DARK]:
             engine.ports[port, SEEN_DARK] += 1
             transfer[T_DARK] += 1
-        if not leads_to(engine, core, port, frame[F_FAR], clock_ns):
-            frame[F_SENT] = clock_ns
-            engine.counters[NEXT_CHECK] = min(engine.counters[NEXT_CHECK], clock_ns + RESEND_NS)
-            continue
         if frame[F_TRIES] >= MOST_TRIES:
             engine.counters[OUTCOME] = LOST
             engine.counters[CULPRIT] = frame[F_TASK]
             return
+        if not leads_to(engine, core, port, frame[F_FAR], clock_ns):
+            frame[F_SENT] = clock_ns
+            if core.rule[R_KIND] != TIMED:  # whose circuits come again
+                frame[F_TRIES] += 1
+            engine.counters[NEXT_CHECK] = min(engine.counters[NEXT_CHECK], clock_ns + RESEND_NS)
+            continue
         engine.counters[RESENT] += 1
         transfer[T_RESENT] += 1
         launch(engine, core, wire, row, clock_ns)
