@@ -33,6 +33,13 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "rotor-vlb": "scheduler.policies.rotor:RotorVlb",
     "rotorlb": "scheduler.policies.rotor:RotorLb",
     "greedy": "scheduler.policies.greedy:Greedy",
+    "bvn": "scheduler.policies.bvn:Bvn",
+    "vermilion": "scheduler.policies.vermilion:Vermilion",
+    "solstice": "scheduler.policies.solstice:Solstice",
+    "spectra": "scheduler.policies.spectra:Spectra",
+    "spectra-aggregate": "scheduler.policies.spectra:SpectraAggregate",
+    "sunflow": "scheduler.policies.sunflow:Sunflow",
+    "prefetch": "scheduler.policies.prefetch:Prefetch",
     "packet-ideal": "scheduler.policies.packet:PacketIdeal",
 }
 _TUNED: Final = "-tuned"

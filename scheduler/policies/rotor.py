@@ -9,21 +9,17 @@ that no slot is spare: with 8 nodes on 2 planes the shifts are 1 2 3 4 and 5 6 7
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from scheduler.model.program import Slot, TimedProgram
 from scheduler.policies.base import Planner
-from scheduler.policies.matchings import node_matchings, port_matching, ports_by_rank
-from topologies.errors import UsageError
+from scheduler.policies.cycles import equal_slots, slot_length
+from scheduler.policies.matchings import alike, deal, node_matchings
 
 if TYPE_CHECKING:
     from scheduler.model.problem import Problem
-    from topologies.fabric import Fabric
+    from scheduler.model.program import TimedProgram
 
 __all__ = ["RotorDirect", "RotorLb", "RotorVlb"]
-
-_DELAYS_PER_SLOT: Final = 10
-_SLOT_WITHOUT_DELAY_NS: Final = 10_000  # tau = 0 gives no scale: as for tau = 1 us
 
 
 class RotorDirect(Planner):
@@ -39,27 +35,14 @@ class RotorDirect(Planner):
     def plan(self, problem: Problem) -> TimedProgram:
         """Deal the matchings to the planes; raises `UsageError` where they cannot rotate."""
         fabric = problem.fabric
-        optical = [k for k, plane in enumerate(fabric.planes) if plane.kind == "ocs"]
-        if not optical:
-            why = "every plane is a packet switch"
-            raise UsageError("nothing rotates", self.name, why, "add an ocs plane")
-        delay_ns = max(fabric.planes[k].delay_ns for k in optical)
-        slot_ns = self.slot_ns or _DELAYS_PER_SLOT * delay_ns or _SLOT_WITHOUT_DELAY_NS
-        if slot_ns <= delay_ns:
-            why = f"a plane is dark for the first {delay_ns} ns of each slot"
-            raise UsageError(f"a slot of {slot_ns} ns", self.name, why, "choose a longer slot")
-        rotations = _rotations(fabric, optical)
-        length = max(len(rows) for rows in rotations.values())
-        slots = tuple(
-            tuple(Slot(k * slot_ns, row) for k, row in enumerate(rotations.get(plane, ())))
-            for plane in range(len(fabric.planes))
-        )
-        return TimedProgram(
-            period_ns=length * slot_ns,
-            phase_ns=self.phase_ns % (length * slot_ns),
-            planes=slots,
-            routing=self.routing,
-        )
+        groups = alike(fabric, self.name)
+        slot_ns = slot_length(fabric, self.slot_ns, self.name)
+
+        def every(members: tuple[int, ...], duplex: bool) -> list[tuple[int, ...]]:  # noqa: FBT001 (of the planes)
+            return node_matchings(len(members), duplex=duplex)
+
+        rotations = deal(fabric, groups, every)
+        return equal_slots(fabric, rotations, slot_ns, self.phase_ns, self.routing)
 
 
 class RotorVlb(RotorDirect):
@@ -74,29 +57,3 @@ class RotorLb(RotorDirect):
 
     name: ClassVar[str] = "rotorlb"
     routing: ClassVar[Literal["direct", "vlb", "rotorlb"]] = "rotorlb"
-
-
-def _rotations(fabric: Fabric, optical: list[int]) -> dict[int, list[tuple[int, ...]]]:
-    """Return each optical plane's matchings of ports, equally many for planes that join alike."""
-    alike: dict[tuple[tuple[int, ...], bool], list[int]] = {}
-    for k in optical:
-        plane = fabric.planes[k]
-        alike.setdefault((tuple(sorted(set(plane.node_of))), plane.duplex), []).append(k)
-    rotations: dict[int, list[tuple[int, ...]]] = {}
-    for (members, duplex), planes in alike.items():
-        every = node_matchings(len(members), duplex=duplex)
-        columns = {k: ports_by_rank(fabric.planes[k], f"plane {k}") for k in planes}
-        length = -(-len(every) // sum(len(c) for c in columns.values()))
-        dealt = 0
-        for k in planes:
-            runs = []
-            for _ in columns[k]:
-                runs.append([every[(dealt + i) % len(every)] for i in range(length)])
-                dealt += length
-            rotations[k] = [
-                port_matching(fabric.planes[k], columns[k], [run[i] for run in runs])
-                for i in range(length)
-            ]
-    longest = max(len(rows) for rows in rotations.values())
-    # Planes of different lengths share one period: a shorter rotation goes on until it is over.
-    return {k: [rows[i % len(rows)] for i in range(longest)] for k, rows in rotations.items()}
