@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from testbed.files import rundir
 from testbed.files.manifest import manifest_schema
 from testbed.files.rundir import (
     RunDirectory,
@@ -20,7 +20,7 @@ from testbed.files.rundir import (
     record_file,
 )
 from testbed.files.summary import summary_schema
-from testbed.files.tables import COLUMNS
+from testbed.files.tables import COLUMNS, read_table
 from topologies import InputError, StalledError, UsageError
 
 SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
@@ -39,7 +39,7 @@ DESIGN = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, make_run: Any) -> Path:
-    return make_run(tmp_path_factory.mktemp("home") / "deep" / "run", "in-order")
+    return Path(make_run(tmp_path_factory.mktemp("home") / "deep" / "run", "in-order"))
 
 
 def test_every_file_is_there_with_its_hash(run: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_default_name_says_when_and_what(
 
 def test_a_place_that_cannot_be_written(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be written, because .* choose another directory"):
+    with pytest.raises(UsageError, match=r"cannot be written, because .* choose another directory"):
         RunDirectory.create(tmp_path / "file" / "run", **arguments(run))
 
 
@@ -189,8 +189,8 @@ def test_files_belong_to_who_called_sudo(
     given: dict[Path, tuple[int, int]] = {}
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "99")
-    monkeypatch.setattr(rundir.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(rundir.os, "chown", lambda p, u, g: given.__setitem__(p, (u, g)))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "chown", lambda p, u, g: given.__setitem__(p, (u, g)))
     with RunDirectory.create(tmp_path / "a" / "b", **arguments(run)) as made:
         made.write_results(read_run(run).timeline())
     assert set(given.values()) == {(1234, 99)}
@@ -204,9 +204,9 @@ def test_what_is_no_run_is_refused(tmp_path: Path, run: Path) -> None:
     with pytest.raises(InputError, match="not a fluxbed-run manifest, version 1, because the JSON"):
         read_run(tmp_path)
     with pytest.raises(InputError, match="the table cannot be read"):
-        rundir.read_table("nic", run / "summary.json")
+        read_table("nic", run / "summary.json")
     with pytest.raises(InputError, match="this is not the table nic, because its columns are"):
-        rundir.read_table("nic", run / "deps.parquet")
+        read_table("nic", run / "deps.parquet")
 
 
 def test_a_file_added_later_gets_its_hash(tmp_path: Path, make_run: Any) -> None:
