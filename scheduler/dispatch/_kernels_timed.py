@@ -90,8 +90,12 @@ def bytes_within(time_ns: int, rate_bps: int) -> int:
 
 @lean_kernel
 def window(queues: Queues, lane: int, now_ns: int) -> None:
-    """Set the lane's LANE_ON and LANE_OFF to the first window that ends after `now_ns`."""
+    """Set the lane's LANE_ON and LANE_OFF to the first window that ends after `now_ns`.
+
+    One that ends before anything can be lit is none.
+    """
     line, windows = queues.lanes[lane], queues.windows
+    now_ns = max(now_ns, line[LANE_COLD])
     period_ns, phase_ns = queues.cycle[0], queues.cycle[1]
     first, last = line[LANE_FIRST], line[LANE_FIRST] + line[LANE_COUNT] - 1
     cycle = (now_ns - phase_ns) // period_ns

@@ -12,10 +12,11 @@ import math
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from scheduler.model.program import OrderedProgram, TimedProgram
+from scheduler.model.program import Entry, OrderedProgram, TimedProgram
 from scheduler.model.taskgraph import COMPUTE, MESSAGE
 from topologies import Circuit
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from scheduler.model.program import Program
     from scheduler.model.taskgraph import TaskGraph
-    from topologies import Fabric, Plane
+    from topologies import Fabric, Plane, Port
 
 __all__ = ["Replay", "replay"]
 
@@ -41,7 +42,9 @@ class Replay:
     start: dict[int, int] = field(default_factory=dict)
     end: dict[int, int] = field(default_factory=dict)
     transfers: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
-    circuits: list[tuple[int, int, int, int | None, int, int | None]] = field(default_factory=list)
+    circuits: list[tuple[int, int, int, int | None, int | None, int | None]] = field(
+        default_factory=list
+    )
 
 
 class Clock:
@@ -81,7 +84,7 @@ class Tasks:
     def begin(self) -> None:
         for task in range(self.total):
             if self.missing[task] == 0:
-                self.clock.at(0, lambda task=task: self.became_ready(task))
+                self.clock.at(0, partial(self.became_ready, task))
 
     def became_ready(self, task: int) -> None:
         base = task % self.graph.tasks
@@ -158,7 +161,7 @@ class Ordered:
             else:
                 self.chain_of_ports(index, plane, entries, iterations, initial)
 
-    def fill(self, stay: Stay, src: int, dst: int, messages: list[int]) -> None:
+    def fill(self, stay: Stay, src: int, messages: list[int]) -> None:
         stay.queues[src] += messages
         stay.unsent += len(messages)
         for m in messages:
@@ -169,7 +172,14 @@ class Ordered:
             before.next.append(after)
             after.waits_for += 1
 
-    def chain_of_ports(self, index, plane, entries, iterations, initial) -> None:  # noqa: ANN001
+    def chain_of_ports(
+        self,
+        index: int,
+        plane: Plane,
+        entries: list[Entry],
+        iterations: int,
+        initial: set[Circuit],
+    ) -> None:
         """Entries merge into the stay that last used all their ports, if it is the same one."""
         last: dict[object, Stay] = {}
         size = self.tasks.graph.tasks
@@ -185,18 +195,25 @@ class Ordered:
                     stay.circuits = {Circuit(src, dst)}
                     if held == {None}:
                         stay.stood_before = any(plane.uses(c) == uses for c in initial)
-                    for before in held - {None}:
+                    for before in [old for old in held if old]:
                         self.link(before, stay)
                     for port in uses:
                         last[port] = stay
                     self.stays.append(stay)
                     only = stay
-                self.fill(only, src, dst, [i * size + m for m in messages])
+                self.fill(only, src, [i * size + m for m in messages])
 
-    def chain_of_matchings(self, index, entries, numbers, iterations, initial) -> None:  # noqa: ANN001
+    def chain_of_matchings(
+        self,
+        index: int,
+        entries: list[Entry],
+        numbers: list[int],
+        iterations: int,
+        initial: set[Circuit],
+    ) -> None:
         """A configuration whose circuits all stand merges into the stay before it."""
         plane = self.fabric.planes[index]
-        groups: list[list] = []
+        groups: list[list[Entry]] = []
         for k, entry in enumerate(entries):
             if k and numbers[k] == numbers[k - 1]:
                 groups[-1].append(entry)
@@ -212,23 +229,23 @@ class Ordered:
                 standing = [plane.uses(c) for c in stay.circuits]
                 if not all(plane.uses(Circuit(s, d)) in standing for s, d, _ in group):
                     after = Stay(index)
-                    kept: dict[frozenset, Circuit] = {}
+                    kept: dict[frozenset[Port], Circuit] = {}
                     for s, d, _ in group:
                         kept.setdefault(plane.uses(Circuit(s, d)), Circuit(s, d))
                     after.circuits = set(kept.values())
                     self.link(stay, after)
                     self.stays.append(after)
                     stay = after
-                for src, dst, messages in group:
+                for src, _, messages in group:
                     shift = i * self.tasks.graph.tasks
-                    self.fill(stay, src, dst, [shift + m for m in messages])
+                    self.fill(stay, src, [shift + m for m in messages])
 
     def run(self) -> None:
         self.tasks.on_message = self.message_ready
         self.tasks.begin()
         for stay in self.stays:
             if stay.waits_for == 0:
-                self.clock.at(0, lambda stay=stay: self.ask(stay))
+                self.clock.at(0, partial(self.ask, stay))
         self.clock.run()
         self.write_circuits()
 
@@ -252,7 +269,7 @@ class Ordered:
             after.waits_for -= 1
             if after.waits_for == 0:
                 time = max(before.release for before in self.stays if after in before.next)
-                self.clock.at(max(time, self.clock.now), lambda after=after: self.ask(after))
+                self.clock.at(max(time, self.clock.now), partial(self.ask, after))
 
     def message_ready(self, message: int) -> None:
         if message in self.packet_of:
@@ -374,9 +391,9 @@ class Timed:
                 later = slots[k + 1].offset_ns if k + 1 < len(slots) else self.program.period_ns
                 later += slots[0].offset_ns if k + 1 == len(slots) else 0
                 off = begin - slot.offset_ns + later - self.guard
-                goes_on = self.program.partial and before is not None
-                if goes_on and before != slot.dst_ports:
-                    goes_on = not plane.all_stop and before[port] == slot.dst_ports[port]
+                goes_on = self.program.partial and before == slot.dst_ports
+                if self.program.partial and before is not None and not plane.all_stop:
+                    goes_on = before[port] == slot.dst_ports[port]
                 if not goes_on:
                     up = begin + plane.delay_ns
                     if self.program.partial and before is None:
@@ -442,7 +459,8 @@ class Timed:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if sent(middle) >= left else (middle, high)
-        pieces, ending = [], []
+        pieces: list[tuple[int, int, int, int, bool]] = []
+        ending: list[tuple[int, int, int, int, bool]] = []
         for k, lane in enumerate(lanes):
             for on, off in lane.windows_between(now, high):
                 begin, end = max(on, now), min(off, high)
@@ -481,7 +499,9 @@ class Timed:
 class Lane:
     """An output port that leads to a queue's destination now and then."""
 
-    def __init__(self, plane: int, port: int, rate: int, windows: Iterator[tuple[int, int]]) -> None:
+    def __init__(
+        self, plane: int, port: int, rate: int, windows: Iterator[tuple[int, int]]
+    ) -> None:
         self.plane, self.port, self.rate = plane, port, rate
         self.windows = windows
         self.seen: list[tuple[int, int]] = []

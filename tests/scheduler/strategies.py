@@ -6,14 +6,14 @@ message is appended to a plane's list in that order, so no port ever waits for a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from hypothesis import strategies as st
 
 from scheduler.model.program import Entry, OrderedProgram, Slot, TimedProgram
 from scheduler.model.taskgraph import COMPUTE, MARKER, MESSAGE, Arcs, TaskGraph
-from topologies import Fabric, Plane
+from topologies import Circuit, Fabric, Plane
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn
@@ -71,7 +71,7 @@ def fabrics(
     draw: DrawFn,
     nodes: int,
     *,
-    kinds: tuple[str, ...] = ("ocs", "eps"),
+    kinds: tuple[Literal["ocs", "eps"], ...] = ("ocs", "eps"),
     all_stop: bool = True,
     max_planes: int = 3,
 ) -> Fabric:
@@ -79,7 +79,7 @@ def fabrics(
     planes = []
     for index in range(draw(st.integers(1, max_planes))):
         extra = draw(st.lists(st.integers(0, nodes - 1), max_size=2))
-        kind = "ocs" if index == 0 else draw(st.sampled_from(kinds))
+        kind: Literal["ocs", "eps"] = draw(st.sampled_from(kinds)) if index else "ocs"
         planes.append(
             Plane(
                 node_of=(*draw(st.permutations(range(nodes))), *extra),
@@ -134,17 +134,16 @@ def ordered_programs(draw: DrawFn, graph: TaskGraph, fabric: Fabric) -> OrderedP
             lists[index].append(Entry(src, dst, (message,)))
     numbers = []
     for plane, entries in zip(fabric.planes, lists, strict=True):
-        current: list[tuple[int, int]] = []
-        number, row = 0, []
+        current: list[Circuit] = []
+        number = 0
+        row: list[int] = []
         for src, dst, _ in entries:
-            hits = [
-                c
-                for c in current
-                if plane.uses(c) & plane.uses((src, dst)) and plane.uses(c) != plane.uses((src, dst))
-            ]
-            if current and (hits or draw(st.booleans())):
+            uses = plane.uses(Circuit(src, dst))
+            hits = [c for c in current if plane.uses(c) & uses and plane.uses(c) != uses]
+            apart: bool = draw(st.booleans())
+            if current and (hits or apart):
                 number, current = number + 1, []
-            current.append((src, dst))
+            current.append(Circuit(src, dst))
             row.append(number)
         numbers.append(row)
     initial = [

@@ -152,7 +152,7 @@ def test_lookahead_requests_before_the_arrival_and_never_darkens() -> None:
 
 
 @kernel
-def first_come(core: col.Core, now_ns: int, event: int, arg: int) -> int:
+def first_come(core: col.Core, now_ns: int, event: int, arg: int) -> int:  # noqa: ARG001 (policies)
     """Send whatever waits, oldest first, on the first plane that takes it."""
     for node in range(len(core.nodes)):
         message = core.nodes[node, col.NODE_OUT_HEAD]
@@ -203,14 +203,14 @@ def test_send_and_bring_up_refuse_what_would_darken() -> None:
 
 
 @kernel
-def idle(core: col.Core, now_ns: int, event: int, arg: int) -> int:
+def idle(core: col.Core, now_ns: int, event: int, arg: int) -> int:  # noqa: ARG001 (policies)
     return 0
 
 
 def test_a_policy_that_does_nothing_stalls() -> None:
     fabric = rails(nodes=4, planes=1)
     program = ReactiveProgram(policy="idle", function=idle)
-    with pytest.raises(StalledError, match="message 0 .*any plane's"):
+    with pytest.raises(StalledError, match=r"message 0 .*any plane's"):
         simulate(messages((0, 1, 100)), fabric, program, iterations=1)
 
 
@@ -260,7 +260,7 @@ def test_two_hops_keep_the_rules(data: st.DataObject, routing: Any) -> None:
 
 
 def test_phases_average_over_the_cycle() -> None:
-    graph = messages((0, 1, 100), arcs=[(0, 0, 1)])
+    graph = messages((0, 1, 100), arcs=[(0, 0, 1)], nodes=2)
     fabric = rails(nodes=2, planes=1, rate_bps=8 * 10**9, delay_ns=0)
     program = TimedProgram(period_ns=1000, planes=((Slot(0, (1, 0)), Slot(500, (-1, -1))),))
     phases = simulate_phases(graph, fabric, program, phases=4, iterations=12, skip=2)

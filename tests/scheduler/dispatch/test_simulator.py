@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,7 @@ def check_rules(timeline: Timeline, graph: TaskGraph, fabric: Fabric) -> None:
     np.add.at(sent, (transfers.hop, transfers.task), transfers.size_bytes)
     sizes = np.tile(graph.size_bytes, timeline.iterations)
     assert sent[0].tolist() == sizes.tolist()
-    assert set(np.unique(sent[1] / np.maximum(sizes, 1)).tolist()) <= {0.0, 1.0}
+    assert (sent[1] <= sizes).all()  # what went through a relay
 
     assert (np.diff(transfers.start_ns) >= 0).all()
     assert (np.diff(circuits.up_ns) >= 0).all()
@@ -48,7 +49,7 @@ def check_rules(timeline: Timeline, graph: TaskGraph, fabric: Fabric) -> None:
         for port in plane.uses((int(circuits.src_port[c]), int(circuits.dst_port[c]))):
             holds[int(circuits.plane[c]), port].append(c)
     for (plane, _), row in holds.items():
-        for c, d in zip(row, row[1:], strict=False):
+        for c, d in pairwise(row):
             assert circuits.down_ns[c] != NONE
             assert circuits.up_ns[d] >= circuits.down_ns[c] + fabric.planes[plane].delay_ns
 
@@ -71,7 +72,7 @@ def check_rules(timeline: Timeline, graph: TaskGraph, fabric: Fabric) -> None:
         busy[int(c), way].append((transfers.start_ns[k], last))
     for spans in busy.values():
         spans.sort()
-        assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a[1] <= b[0] for a, b in pairwise(spans))
 
 
 def same_transfers(timeline: Timeline) -> list[tuple[int, ...]]:
