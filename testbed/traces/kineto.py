@@ -21,12 +21,19 @@ from testbed.traces.kineto_gpu import read_gpu
 from topologies.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from testbed.traces.sources import Blob
 
 __all__ = ["Args", "Event", "Events", "Kineto"]
 
 _STEP: Final = re.compile(r"ProfilerStep#(\d+)")
+_KERNEL: Final = re.compile(rb'"cat"\s*:\s*"[Kk]ernel"')
 _MOST_US: Final = 9.2e15
+_TELLING: Final = (
+    *("record_", "c10d::", "ProfilerStep#", "Optimizer.step#"),
+    *("nccl:", "rccl:", "hccl:", "xccl:", "ucc:", "mpi:", "gloo:"),
+)
 _CLASSES: Final = {  # what an event's category, lower-cased, says it is
     **dict.fromkeys(("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"), "work"),
     **dict.fromkeys(("cuda_runtime", "cuda_driver", "privateuse1_runtime", "runtime"), "runtime"),
@@ -40,10 +47,10 @@ _NOTHING: Final = Raw(b"")
 class Args(Struct, gc=False):
     """What is read of an event's `args`."""
 
-    correlation: Any = None
-    stream: Any = None
-    external_id: Any = field(default=None, name="External id")
-    function_id: Any = field(default=None, name="Record function id")
+    correlation: int | float | str | None = None
+    stream: int | float | str | None = None
+    external_id: int | float | str | None = field(default=None, name="External id")
+    function_id: int | float | str | None = field(default=None, name="Record function id")
     collective: Any = field(default=None, name="Collective name")
     in_elements: Any = field(default=None, name="In msg nelems")
     out_elements: Any = field(default=None, name="Out msg nelems")
@@ -72,23 +79,19 @@ class _Event(Struct, gc=False):
     ph: Any = ""
     cat: Any = ""
     name: Any = ""
-    pid: Any = None
-    tid: Any = None
+    pid: int | float | str | None = None
+    tid: int | float | str | None = None
     ts: int | float | str | None = None
     dur: int | float | str | None = None
     args: Args | None = None
 
 
 class _File(Struct):
-    traceEvents: list[_Event]  # noqa: N815 (the file's own name)
+    traceEvents: list[Raw]  # noqa: N815 (the file's own name)
     baseTimeNanoseconds: int | None = None  # noqa: N815 (likewise)
     distributedInfo: dict[str, Any] | None = None  # noqa: N815 (likewise)
     host_name: str | None = None
     schemaVersion: Any = None  # noqa: N815 (likewise)
-
-
-class _LooseFile(_File):
-    traceEvents: list[Raw]  # type: ignore[assignment] # noqa: N815 (each event is tried alone)
 
 
 class Event:
@@ -142,14 +145,16 @@ class Kineto:
     def read(self, blob: Blob) -> list[Recording]:
         """Read one rank; `InputError` when the file is cut, not JSON or holds no events."""
         recording = Recording(path=blob.path, format=self.name, timed=True)
-        file, listed = _decode(blob.load(), recording)
+        data = blob.load()
+        on_gpu = _KERNEL.search(data) is not None
+        file = _decode(data, recording)
         info = file.distributedInfo or {}
         recording.schema = None if file.schemaVersion is None else str(file.schemaVersion)
         recording.host = file.host_name
         recording.rank = _natural(info.get("rank"))
         recording.world = _natural(info.get("world_size"))
         recording.groups = _groups(info, recording.world)
-        events = _sort(listed, file.baseTimeNanoseconds or 0, recording)
+        events = _sort(file, recording, on_gpu=on_gpu)
         if not (events.work or events.host):
             raise InputError(
                 "no operations are recorded",
@@ -158,7 +163,8 @@ class Kineto:
                 "export the trace after at least one profiled step",
             )
         recording.steps = events.steps
-        recording.process = next((_natural(event.thread[0]) for event in events.host), None)
+        events_of_host = (*events.host[:1], *events.runtime[:1])
+        recording.process = next((_natural(event.thread[0]) for event in events_of_host), None)
         recording.on_gpu = any(event.cat == "kernel" for event in events.work)
         if recording.on_gpu:
             read_gpu(events, recording)
@@ -167,44 +173,41 @@ class Kineto:
         return [recording]
 
 
-def _decode(data: bytes, recording: Recording) -> tuple[_File, list[_Event]]:
-    """Decode strictly, which is fast; where an event is odd, decode each event alone."""
+def _decode(data: bytes, recording: Recording) -> _File:
     if data.lstrip()[:1] == b"[":
         data = b'{"traceEvents":' + data + b"}"
-    try:
-        file = msgspec.json.decode(data, type=_File)
-    except (msgspec.ValidationError, UnicodeDecodeError):
-        loose = decode_json(data, _LooseFile, recording.path, "a Kineto trace")
-        decoder = msgspec.json.Decoder(_Event)
-        listed = []
-        for raw in loose.traceEvents:
-            try:
-                listed.append(decoder.decode(raw))
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                shown = bytes(raw)[:60].decode("utf-8", "replace")
-                recording.losses.add("events that are not what Kineto writes", shown)
-        return loose, listed
-    except (msgspec.DecodeError, RecursionError):
-        decode_json(data, _File, recording.path, "a Kineto trace")
-        raise
-    return file, file.traceEvents
+    return decode_json(data, _File, recording.path, "a Kineto trace")
 
 
-def _sort(listed: list[_Event], base_ns: int, recording: Recording) -> Events:
-    """Keep complete events with sane times, in their classes; find the steps."""
-    classes: dict[str, list[Event]] = {"work": [], "runtime": [], "host": []}
-    class_of: dict[Any, str | None] = {}
-    steps: dict[int, Step] = {}
-    for event in listed:
-        if event.ph != "X":
+def _complete_events(file: _File, recording: Recording) -> Iterator[tuple[_Event, str]]:
+    """Decode the events one by one, and yield complete ones of classes we read."""
+    decoder = msgspec.json.Decoder(_Event)
+    class_of: dict[str, str | None] = {}
+    for raw in file.traceEvents:
+        try:
+            event = decoder.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            shown = bytes(raw)[:60].decode("utf-8", "replace")
+            recording.losses.add("events that are not what Kineto writes", shown)
             continue
         cat = event.cat
-        if not isinstance(cat, str):
+        if event.ph != "X" or not isinstance(cat, str):
             continue
         if cat not in class_of:
             class_of[cat] = _CLASSES.get(cat.lower())
-        if (kind := class_of[cat]) is None:
-            continue
+        if (kind := class_of[cat]) is not None:
+            yield event, kind
+
+
+def _sort(file: _File, recording: Recording, *, on_gpu: bool) -> Events:
+    """Keep complete events with sane times, in their classes; find the steps.
+
+    Beside a GPU, of the host's operators only those that tell of communication or steps are kept.
+    """
+    base_ns = file.baseTimeNanoseconds or 0
+    classes: dict[str, list[Event]] = {"work": [], "runtime": [], "host": []}
+    steps: dict[int, Step] = {}
+    for event, kind in _complete_events(file, recording):
         ts, dur = event.ts, event.dur
         if (
             not isinstance(ts, (int, float))
@@ -218,6 +221,8 @@ def _sort(listed: list[_Event], base_ns: int, recording: Recording) -> Events:
         start_ns = (ts * 1000 if type(ts) is int else round(ts * 1000)) + base_ns
         length = dur or 0
         end_ns = start_ns + max(0, length * 1000 if type(length) is int else round(length * 1000))
+        if kind == "host" and on_gpu and not event.name.startswith(_TELLING):
+            continue
         classes[kind].append(Event(event, start_ns, end_ns))
         if event.name.startswith("ProfilerStep#") and (match := _STEP.match(event.name)):
             steps.setdefault(int(match[1]), Step(int(match[1]), start_ns, end_ns))

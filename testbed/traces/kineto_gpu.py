@@ -106,7 +106,8 @@ def read_gpu(events: Events, recording: Recording) -> None:
     lanes: dict[Any, int] = {}
     losses = recording.losses
     for event in events.work:
-        launch = host.launch_of.get(event.args.correlation)
+        correlation = event.args.correlation
+        launch = None if correlation is None else host.launch_of.get(correlation)
         if launch is not None:
             step, launch_ns = events.step_at(launch.start_ns), launch.start_ns
         elif host.launch_of and events.steps:
