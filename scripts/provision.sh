@@ -107,6 +107,7 @@ install_python_part() {
   local stamp
   stamp=$({ echo "$ROOT"; cat "$ROOT/pyproject.toml" "$ROOT/scripts/constraints.txt" "$ROOT/scripts/provision.sh"; } | sha256sum)
   [ "$(cat "$VENV/.fluxbed-stamp" 2>/dev/null)" = "$stamp" ] && return 0
+  [ -w "$VENV" ] || die "$VENV is out of date and $(stat -c %U "$VENV")'s: repeat this as that user, or set FLUXBED_VENV"
   say "installing Python packages"
   if [ -s /etc/ssl/certs/ca-certificates.crt ]; then
     export PIP_CERT=${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}
