@@ -27,12 +27,16 @@ check "root" test "$(id -u)" = 0
 check "mnexec and tcpdump" command -v mnexec tcpdump
 check "mininet, numba and numpy" "$VENV/bin/python" -c 'import mininet.net, numba, numpy'
 check "no Open vSwitch was needed" sh -c '! command -v ovs-vsctl'
-check "fluxbed doctor" "$VENV/bin/fluxbed" doctor
 check "fluxbed inspect" "$VENV/bin/fluxbed" inspect "$trace"
 check "fluxbed simulate" "$VENV/bin/fluxbed" simulate "$trace" -t "$fabric" -s flux -o "$OUT/simulated"
 check "mn --custom" "$VENV/bin/mn" --custom testbed/mn.py --topo rails,nodes=4,planes=2 --test pingall
-check "fluxbed run" "$VENV/bin/fluxbed" run "$trace" -t "$fabric" -s flux -o "$OUT/measured"
-check "fluxbed check" "$VENV/bin/fluxbed" check "$OUT/measured"
+if chrt --fifo 1 true 2>/dev/null; then
+  check "fluxbed doctor" "$VENV/bin/fluxbed" doctor
+  check "fluxbed run" "$VENV/bin/fluxbed" run "$trace" -t "$fabric" -s flux -o "$OUT/measured"
+  check "fluxbed check" "$VENV/bin/fluxbed" check "$OUT/measured"
+else # a container may not: a virtual machine always does
+  printf 'skip  fluxbed doctor, run and check: this guest allows no real-time scheduling\n'
+fi
 check "nothing left behind" sh -c '! ip -o link | grep -q veth'
 [ $failed = 0 ] && echo "this machine does what the README says"
 exit $failed
