@@ -73,8 +73,8 @@ class Reactive(Scheduler):
     """A scheduler that decides while the workload runs, by one compiled function of the state.
 
     Subclasses return that function from `function`. It is a `@kernel` called for every event with
-    (view, now_ns, event, arg); it writes action rows into the view and returns how many. What the
-    view holds and what the rows mean is documented in `scheduler.dispatch.layout`.
+    (core, now_ns, event, arg), and acts through `send` and `bring_up`: see
+    `scheduler.dispatch._kernels_policy` for what it may read and do.
     """
 
     @abstractmethod

@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from scheduler.kernel import register_warm_up
 from scheduler.model.problem import Problem
-from scheduler.model.taskgraph import MESSAGE, Arcs, TaskGraph
+from scheduler.model.taskgraph import MARKER, MESSAGE, Arcs, TaskGraph
 from topologies.rails import rails
+
+if TYPE_CHECKING:
+    from scheduler.model.taskgraph import Int64s
 
 __all__ = ["compile_kernels"]
 
 
 def _smallest_problem() -> Problem:
-    """Two nodes send each other one message."""
-    column = np.full(2, -1, np.int64)
-    none = np.zeros(0, np.int64)
+    """Rank 0 enters a collective, sends rank 1 two messages and leaves."""
+
+    def column(*values: int) -> Int64s:
+        return np.array(values, np.int64)
+
     graph = TaskGraph(
         nodes=2,
-        kind=np.full(2, MESSAGE, np.int64),
-        op=np.zeros(2, np.int64),
-        rank=column,
-        stream=column,
-        position=column,
-        src=np.array([0, 1], np.int64),
-        dst=np.array([1, 0], np.int64),
-        size_bytes=np.ones(2, np.int64),
-        dur_ns=np.zeros(2, np.int64),
-        group=np.zeros(2, np.int64),
-        step=np.zeros(2, np.int64),
-        arcs=Arcs(before=none, after=none, distance=none, origin=none),
+        kind=column(MARKER, MESSAGE, MESSAGE, MARKER),
+        op=column(0, 0, 0, 0),
+        rank=column(0, -1, -1, 0),
+        stream=column(0, -1, -1, 0),
+        position=column(0, -1, -1, 1),
+        src=column(-1, 0, 0, -1),
+        dst=column(-1, 1, 1, -1),
+        size_bytes=column(0, 1, 1, 0),
+        dur_ns=column(0, 0, 0, 0),
+        group=column(-1, 0, 1, -1),
+        step=column(-1, 0, 1, -1),
+        arcs=Arcs(
+            before=column(0, 0, 1, 2, 3),
+            after=column(1, 2, 3, 3, 0),
+            distance=column(0, 0, 0, 0, 1),
+            origin=column(3, 3, 3, 3, 4),
+        ),
     )
     return Problem(graph=graph, fabric=rails(nodes=2))
 

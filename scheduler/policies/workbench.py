@@ -22,6 +22,7 @@ __all__ = ["ITERATIONS", "Candidate", "Workbench"]
 
 ITERATIONS: Final = 4  # evaluated per candidate; the last two are its steady state
 _SIMULATED: Final = 4  # candidates compared as they will be executed,
+_SIMULATED_WITH_PACKETS: Final = 16  # likewise where the decoder only estimates,
 _SIMULATED_TASKS: Final = 60_000  # as long as they have no more tasks than this together
 _SKIP: Final = 2  # iterations before the steady state, as `simulate` reports it
 
@@ -150,7 +151,9 @@ class Workbench:
         best candidate is taken as it is.
         """
         problem = self.problem
-        few = min(_SIMULATED, _SIMULATED_TASKS // max(problem.graph.tasks, 1))
+        exact = all(plane.kind == "ocs" for plane in problem.fabric.planes)
+        few = _SIMULATED if exact else _SIMULATED_WITH_PACKETS
+        few = min(few, _SIMULATED_TASKS // max(problem.graph.tasks, 1))
         best: tuple[int, OrderedProgram] | None = None
         for candidate in self.ranked[: max(few, 1)]:
             self._build(candidate.wish)
