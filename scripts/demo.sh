@@ -17,7 +17,11 @@ as_root=()
 if [ "$(id -u)" != 0 ]; then
   if sudo -n true 2>/dev/null; then as_root=(sudo -n); else
     echo "demo: measuring needs root, to make network namespaces; this is the predicted half (sudo make demo shows both)" >&2
-    exec "$VENV/bin/fluxbed" simulate "${arguments[@]}"
+    runs=runs
+    [ -w . ] && [ ! -e runs -o -w runs ] || runs=${TMPDIR:-/tmp}
+    runs=$runs/demo-$(date -u +%Y%m%dT%H%M%SZ)
+    "$VENV/bin/fluxbed" simulate "${arguments[@]}" -o "$runs" >/dev/null
+    exec "$VENV/bin/python" scripts/predicted_table.py "$runs"
   fi
 fi
 exec "${as_root[@]}" "$VENV/bin/fluxbed" run "${arguments[@]}"
