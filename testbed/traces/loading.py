@@ -147,7 +147,8 @@ def _read(blob: Blob, data: bytes, importer: str | None) -> list[Recording]:
         if importer not in IMPORTERS:
             why = f"there are {', '.join(IMPORTERS)}"
             raise UsageError(f"no importer is called {importer!r}", "--from", why, "choose one")
-        return IMPORTERS[importer].read(blob)
+        chosen = IMPORTERS[importer]
+        return chosen.read(blob) if blob.named or chosen.sniff(head) else []
     for candidate in IMPORTERS.values():
         if candidate.sniff(head):
             return candidate.read(blob)

@@ -239,7 +239,7 @@ def test_every_packaging(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPa
     elif form in ("gz", "zst"):
         given = []
         for name, content in files.items():
-            packed = inside / f"{name}.{form}"
+            packed = tmp_path / f"{name}.{form}"
             packed.write_bytes(gzip.compress(content) if form == "gz" else zstandard(content))
             given.append(packed)
     elif form == "stdin":
@@ -251,6 +251,7 @@ def test_every_packaging(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(buffer))
         given = ["-"]
     assert load_workload(given).operations == whole.operations
+    assert load_workload([inside], importer="kineto").operations == whole.operations
 
 
 def zstandard(content: bytes) -> bytes:
