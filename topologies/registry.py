@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from topologies.fabric import Fabric
 
-__all__ = ["BUILDERS", "build_fabric", "describe", "parse_spec"]
+__all__ = ["BUILDERS", "build_fabric", "describe", "options_of", "parse_spec"]
 
 BUILDERS: Final[Mapping[str, Callable[..., Fabric]]] = {
     builder.__name__: builder for builder in (rails, single, servers, hybrid, rotor, torus)
@@ -112,6 +112,15 @@ def build_fabric(spec: str, world: int | None = None) -> Fabric:
         arguments["nodes"] = _nodes_for(world, builder, arguments, spec)
     fabric = builder(**arguments)
     return dataclasses.replace(fabric, name=spec)
+
+
+def options_of(name: str) -> list[str]:
+    """Return the options of a topology, as they are written.
+
+    >>> options_of("single")[:3]
+    ['nodes', 'ports', 'rate']
+    """
+    return [_option(parameter) for parameter in inspect.signature(BUILDERS[name]).parameters]
 
 
 def describe() -> dict[str, str]:
