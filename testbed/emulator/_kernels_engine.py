@@ -54,7 +54,7 @@ from testbed.emulator._kernels_engine_control import (
     tell_dispatcher,
 )
 from testbed.emulator._kernels_engine_nic import read_clock, receive, resend, serve
-from testbed.emulator._kernels_engine_tools import next_timer_ns
+from testbed.emulator._kernels_engine_tools import most_urgent, next_timer_ns
 from testbed.emulator._kernels_libc import epoll_wait, sleep_until_ns
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def turn(
 ) -> bool:
     """Do what is due now; say whether there was anything."""
     core = state.core
-    acted = ring_timers(engine, clock_ns)
+    acted = ring_timers(engine, core, wire, tables, clock_ns)
     port = most_urgent(engine)
     if engine.ports[port, DUE] <= clock_ns:
         far = serve(engine, core, wire, port, clock_ns)
@@ -129,16 +129,6 @@ def turn(
     acted |= end_tasks(engine, core, clock_ns)
     acted |= tell_dispatcher(engine, state, wire, tables, clock_ns)
     return acted
-
-
-@lean_kernel
-def most_urgent(engine: Engine) -> int:
-    """Return the output that should be looked at first."""
-    port = 0
-    for candidate in range(1, len(engine.ports)):
-        if engine.ports[candidate, DUE] < engine.ports[port, DUE]:
-            port = candidate
-    return port
 
 
 @lean_kernel

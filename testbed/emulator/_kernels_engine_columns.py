@@ -47,7 +47,17 @@ TABLE_FLYING: Final = 3
 TABLE_TIMERS: Final = 4
 TABLE_NEWS: Final = 5
 TABLE_WINDOWS: Final = 6
-TABLES: Final = ("transfers", "circuits", "extents", "flying", "timers", "news", "windows")
+TABLE_PLANNED: Final = 7
+TABLES: Final = (
+    "transfers",
+    "circuits",
+    "extents",
+    "flying",
+    "timers",
+    "news",
+    "windows",
+    "planned",
+)
 
 # `tasks`, a row per unrolled task. Bytes are virtual.
 KIND: Final = 0
@@ -142,7 +152,8 @@ W_ARG: Final = 2
 TIMER_COLUMNS: Final = 3
 COMPUTED: Final = 0  # task arg ends
 DELIVERED: Final = 1  # message arg ends, its latency over
-HEARD: Final = 2  # HEARD + event: the dispatcher is told
+DUE_ROW: Final = 2  # row arg of `planned` is carried out, after the frames that left before
+HEARD: Final = 3  # HEARD + event: the dispatcher is told
 
 # `news`, the events the dispatcher has not been told: [event, arg, when].
 W_EVENT: Final = 0
@@ -181,6 +192,7 @@ SEND_ERRORS: Final = 26
 ERRNO: Final = 27  # of the latest one
 NEXT_TICK: Final = 28  # timed: when the coming slots are to be written
 SETTLED: Final = 29  # how many of `ended` have been dealt with
+PLANNED: Final = 30  # rows put into `planned` so far
 COUNTERS: Final = 32
 
 # `numbers`, the constants of a run.
@@ -234,6 +246,7 @@ class Engine(NamedTuple):
     [nodes * nodes, 2]: first and last message waiting from one node to another. `windows` is
     [ports, MOST_WINDOWS], rings of circuits. `scale` float64[1] is virtual bytes per wall byte.
     `ended` lists tasks in the order they end; a message is there twice if its latency had to pass.
+    `planned` keeps the dispatcher's rows that are for later (lookahead).
     """
 
     numbers: Int64s
@@ -254,6 +267,7 @@ class Engine(NamedTuple):
     timers: Int64s
     news: Int64s
     ended: Int64s
+    planned: Int64s
     counters: Int64s
     histograms: Int64s
     extremes: Int64s

@@ -12,6 +12,7 @@ from scheduler.dispatch._kernels_columns import (
     A_OP,
     A_PLANE,
     A_SRC,
+    ACTION_COLUMNS,
     C_PLANES,
     DROP,
     EV_ARRIVED,
@@ -25,6 +26,7 @@ from scheduler.dispatch._kernels_columns import (
     R_CONTROL,
     R_HORIZON,
     R_KIND,
+    R_LOOKAHEAD,
     REACTIVE,
     TIMED,
 )
@@ -40,6 +42,8 @@ from testbed.emulator._kernels_engine_columns import (
     DISPATCH,
     DONE,
     DST,
+    DUE,
+    DUE_ROW,
     DURATION,
     END,
     ENDED,
@@ -59,6 +63,7 @@ from testbed.emulator._kernels_engine_columns import (
     NEWS_COUNT,
     NEXT_TICK,
     NONE,
+    PLANNED,
     PORT,
     READY,
     SETTLED,
@@ -66,6 +71,7 @@ from testbed.emulator._kernels_engine_columns import (
     START,
     TABLE_CIRCUITS,
     TABLE_NEWS,
+    TABLE_PLANNED,
     TABLE_WINDOWS,
     W_ARG,
     W_EVENT,
@@ -87,6 +93,7 @@ from testbed.emulator._kernels_engine_nic import enqueue, join_voq, read_clock, 
 from testbed.emulator._kernels_engine_tools import (
     drop_timer,
     fill_up,
+    most_urgent,
     next_timer_ns,
     observe,
     set_timer,
@@ -94,6 +101,7 @@ from testbed.emulator._kernels_engine_tools import (
 
 if TYPE_CHECKING:
     from scheduler.dispatch._kernels_columns import Core, State
+    from scheduler.model.taskgraph import Int64s
     from testbed.emulator.crossbar import CrossbarTables
 
 __all__ = ["begin", "end_tasks", "ring_timers", "tell_dispatcher"]
@@ -140,15 +148,25 @@ def push(engine: Engine, task: int) -> None:
 
 
 @lean_kernel
-def ring_timers(engine: Engine, clock_ns: int) -> bool:
-    """Carry out the timers that are due, at their own times; say whether there were any."""
+def ring_timers(
+    engine: Engine, core: Core, wire: Wire, tables: CrossbarTables, clock_ns: int
+) -> bool:
+    """Carry out the timers that are due, at their own times; say whether there were any.
+
+    A planned row waits for frames that should have left before it, however late they are: it may
+    darken their circuit.
+    """
     rang = False
     while next_timer_ns(engine) <= clock_ns:
         time_ns = next_timer_ns(engine)
         what, arg = engine.timers[0, W_WHAT], engine.timers[0, W_ARG]
+        if what == DUE_ROW and engine.ports[most_urgent(engine), DUE] <= time_ns:
+            break
         drop_timer(engine)
         if what >= HEARD:
             add_news(engine, what - HEARD, arg, time_ns)
+        elif what == DUE_ROW:
+            carry_out(engine, core, wire, tables, engine.planned[arg], time_ns)
         else:
             engine.tasks[arg, END] = time_ns
             push(engine, arg)
@@ -228,7 +246,11 @@ def tell_dispatcher(
         when_ns = engine.news[at, W_WHEN]
         rows = dispatch(state, when_ns, engine.news[at, W_EVENT], engine.news[at, W_OF])
         for row in range(rows):
-            carry_out(engine, core, wire, tables, row, when_ns)
+            action = core.actions[row]
+            if core.rule[R_LOOKAHEAD] > 0 and action[A_AT] > when_ns:
+                plan_row(engine, action)
+            else:
+                carry_out(engine, core, wire, tables, action, when_ns)
     engine.counters[NEWS_COUNT] = 0
     if core.rule[R_KIND] == TIMED and count > 0:
         engine.counters[NEXT_TICK] = next_tick_ns(state)
@@ -249,11 +271,23 @@ def next_tick_ns(state: State) -> int:
 
 
 @lean_kernel
+def plan_row(engine: Engine, action: Int64s) -> None:
+    """Keep a row of the dispatcher's actions until its time has come."""
+    number = engine.counters[PLANNED]
+    if number == len(engine.planned):
+        fill_up(engine, TABLE_PLANNED)
+        return
+    engine.counters[PLANNED] = number + 1
+    for column in range(ACTION_COLUMNS):
+        engine.planned[number, column] = action[column]
+    set_timer(engine, action[A_AT], DUE_ROW, number)
+
+
+@lean_kernel
 def carry_out(
-    engine: Engine, core: Core, wire: Wire, tables: CrossbarTables, row: int, when_ns: int
+    engine: Engine, core: Core, wire: Wire, tables: CrossbarTables, action: Int64s, when_ns: int
 ) -> None:
     """Do what one row of the dispatcher's actions says: darken, light, grant."""
-    action = core.actions[row]
     plane = action[A_PLANE]
     base = core.planes[plane, PLANE_BASE]
     port, far = base + action[A_SRC], base + action[A_DST]
@@ -263,7 +297,7 @@ def carry_out(
         darken_input(tables, far, engine.numbers[N_ZERO] + dark_ns)
         end_circuit(engine, port, dark_ns)
     elif action[A_OP] == MAKE:
-        make_circuit(engine, core, wire, tables, row)
+        make_circuit(engine, core, wire, tables, action)
         if action[A_AT] <= when_ns:
             observe(engine, DISPATCH, read_clock(engine, wire) - when_ns)
     circuit = engine.ports[port, NEWEST]
@@ -275,9 +309,10 @@ def carry_out(
 
 
 @lean_kernel
-def make_circuit(engine: Engine, core: Core, wire: Wire, tables: CrossbarTables, row: int) -> None:
+def make_circuit(
+    engine: Engine, core: Core, wire: Wire, tables: CrossbarTables, action: Int64s
+) -> None:
     """Write a new circuit into the crossbar, dark first, and record it."""
-    action = core.actions[row]
     plane = action[A_PLANE]
     base, duplex = core.planes[plane, PLANE_BASE], core.planes[plane, PLANE_DUPLEX] != 0
     port, far = base + action[A_SRC], base + action[A_DST]

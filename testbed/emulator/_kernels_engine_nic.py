@@ -238,8 +238,7 @@ def take_granted(engine: Engine, core: Core, port: int) -> None:
     line[USES] = task[CIRCUIT]
     line[BEGIN] = max(task[READY], engine.circuits[task[CIRCUIT], X_UP], line[FREE])
     if task[SENT] == 0 and core.rule[R_LOOKAHEAD] > 0:
-        # the guard is for the last frame, which leaves later than its end says
-        told_ns = line[BEGIN] + engine.numbers[N_NOTIFY] + engine.numbers[N_GUARD]
+        told_ns = line[BEGIN] + engine.numbers[N_NOTIFY]
         set_timer(engine, told_ns, HEARD + EV_STARTED, message)
     length = min(task[SIZE] - task[SENT], engine.numbers[N_QUANTUM])
     begin_frame(engine, core, port, message, length)

@@ -8,6 +8,7 @@ from scheduler.kernel import lean_kernel
 from testbed.emulator._kernels_engine_columns import (
     BUCKETS,
     COUNT,
+    DUE,
     FULL,
     FULL_TABLE,
     HISTOGRAM_NS,
@@ -170,3 +171,13 @@ def write_headers(
     put(buffer, BTH_BYTES + 8, 8, offset)
     put(buffer, BTH_BYTES + 16, 8, length)
     put(buffer, BTH_BYTES + 24, 8, serial)
+
+
+@lean_kernel
+def most_urgent(engine: Engine) -> int:
+    """Return the output that should be looked at first."""
+    port = 0
+    for candidate in range(1, len(engine.ports)):
+        if engine.ports[candidate, DUE] < engine.ports[port, DUE]:
+            port = candidate
+    return port

@@ -23,7 +23,7 @@ from scheduler.model.timeline import NONE, Timeline
 from testbed.emulator import _kernels_engine_columns as e
 from testbed.emulator import integrity
 from testbed.emulator.crossbar import CAUSES
-from testbed.emulator.dilation import GUARD_WALL_NS, Dilation, dilate
+from testbed.emulator.dilation import Dilation, dilate
 from testbed.emulator.engine_tables import (
     dispatcher_state,
     initial_circuits,
@@ -171,8 +171,6 @@ def attempt(
     lookahead_wall_ns = round(lookahead_ns * dilation.factor)
     layout = prepare(*slow, iterations=iterations, lookahead_ns=lookahead_wall_ns)
     guard_wall_ns = round(max(dilation.guard_ns, _own_guard_ns(program)) * dilation.factor)
-    if lookahead_ns > 0:
-        guard_wall_ns = max(guard_wall_ns, GUARD_WALL_NS)
     if limit_ns is None:
         ends = iteration_ends(
             *slow, iterations=iterations, guard_ns=guard_wall_ns, lookahead_ns=lookahead_wall_ns

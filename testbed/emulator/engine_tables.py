@@ -93,6 +93,14 @@ def _most_transfers(layout: Layout, circuits: int) -> int:
     return messages * len(layout.planes) + circuits
 
 
+def _most_planned(layout: Layout) -> int:
+    """Bound the rows of an ordered program: per entry a MAKE and two DROPs; all-stop, a plane's."""
+    if layout.lookahead_ns == 0:
+        return 0
+    per_entry = max(plane.ports if plane.all_stop else 3 for plane in layout.fabric.planes) + 1
+    return layout.iterations * len(layout.tables.entries) * per_entry
+
+
 def new_engine(
     layout: Layout,
     dilation: Dilation,
@@ -129,9 +137,10 @@ def new_engine(
         extents=np.full((transfers + _FLYING + _SPARE, e.EXTENT_COLUMNS), NONE, np.int64),
         flying=np.full((_FLYING, e.FLYING_COLUMNS), NONE, np.int64),
         psn=np.full((ports, ports, 2), 0, np.int64),
-        timers=np.full((2 * total + 16, e.TIMER_COLUMNS), NONE, np.int64),
+        timers=np.full((2 * total + 16 + _most_planned(layout), e.TIMER_COLUMNS), NONE, np.int64),
         news=np.full((2 * total + 16, e.NEWS_COLUMNS), NONE, np.int64),
         ended=np.full(2 * total + 1, NONE, np.int64),
+        planned=np.full((_most_planned(layout), col.ACTION_COLUMNS), NONE, np.int64),
         counters=np.zeros(e.COUNTERS, np.int64),
         histograms=np.full((3, e.BUCKETS), 0, np.int64),
         extremes=np.zeros((3, 3), np.int64),
