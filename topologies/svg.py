@@ -29,7 +29,7 @@ _LEFT: Final = 56
 _RIGHT: Final = 170
 _LEAST_WIDTH: Final = 680
 _ALL_COLUMNS: Final = 1080  # what the columns of nodes share, if they need no more
-_LEAST_PITCH, _MOST_PITCH = 30, 88
+_LEAST_PITCH, _NARROW, _MOST_PITCH = 30, 36, 88
 _LINE_GAP, _DOT_GAP, _MOST_GAP = 5.5, 10, 20  # between ports: of other planes, of the same one
 _BAR, _ROW = 22, 50
 _HEAD: Final = 84
@@ -158,7 +158,8 @@ class _Drawing:
     ) -> Iterator[str]:
         for number, first, last in row:
             plane, hue = self.fabric.planes[number], self._colour(number)
-            left, right = self.x(first) - self.pitch / 2 + 3, self.x(last) + self.pitch / 2 - 3
+            beyond = self.pitch / 2 + (4 if alone else -3)
+            left, right = self.x(first) - beyond, self.x(last) + beyond
             at = f'x="{left:.1f}" y="{y:.1f}" width="{right - left:.1f}" height="{_BAR}"'
             corners = 4 if plane.kind == "eps" else _BAR // 2
             yield f'<rect {at} rx="{corners}" fill="#fff"/>'
@@ -208,8 +209,9 @@ class _Drawing:
         left = self.x(node) - width / 2
         at = f'x="{left:.1f}" y="{self.nodes:.1f}" width="{width:.1f}" height="{self.box}"'
         yield f'<rect {at} rx="6" fill="#f8fafc" stroke="{_EDGE}" stroke-width="1.4"/>'
+        size = "" if self.pitch > _NARROW else ' style="font-size:10px"'
         at = f'x="{self.x(node):.1f}" y="{self.nodes + 18.5:.1f}"'
-        yield f'<text class="node" {at}>h{node}</text>'
+        yield f'<text class="node" {at}{size}>h{node}</text>'
         if (gpus := self.fabric.gpus_per_node) == 1:
             return
         across = -(-gpus // self._gpu_rows())
