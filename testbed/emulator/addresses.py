@@ -78,7 +78,7 @@ class PortLink(NamedTuple):
 def port_links(fabric: Fabric) -> tuple[PortLink, ...]:
     """Return the link of every port, by global port number.
 
-    Raises `UsageError` for a fabric that has no addresses here or no circuits to switch.
+    Raises `UsageError` for a fabric that has no addresses here.
     """
     _check(fabric)
     positions = [0] * fabric.nodes
@@ -107,10 +107,3 @@ def _check(fabric: Fabric) -> None:
         if value > most:
             why = f"addresses 10.plane.x.y are given out for at most {most}"
             raise UsageError(f"{value} {what}", fabric.name or "fabric", why, "simulate it instead")
-    for index, plane in enumerate(fabric.planes):
-        if plane.kind != "ocs":
-            why = "the emulated switch is a crossbar of circuits"
-            where = f"plane {index}"
-            raise UsageError(
-                f"the plane has kind={plane.kind!r}", where, why, "simulate it instead"
-            )

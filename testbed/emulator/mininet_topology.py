@@ -3,7 +3,8 @@
 No engine and no plan: circuits stand until `py p0.connect(0, 2)` changes them. At the start the
 ports of plane k are joined in pairs, port i with port (2k + 1 - i) mod n: every plane other pairs,
 both ways, so that `ping` has a way back. `pingall` reaches who is joined on plane 0, where a host
-has its first address, and no one else; on plane k port i answers at 10.k.0.(i + 1).
+has its first address, and no one else; on plane k port i answers at 10.k.0.(i + 1). A packet plane
+joins everybody from the start, at its own rate.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mininet.node import Host
 from mininet.topo import Topo
@@ -22,13 +23,16 @@ from testbed.emulator.capabilities import require_emulation
 from testbed.emulator.crossbar import Crossbar
 from testbed.emulator.mininet_nodes import OCSSwitch
 from testbed.emulator.netns import disable_ipv6, ip_batch
+from testbed.emulator.packet_plane import PacketPlane
 from topologies import FluxbedError, build_fabric
 from topologies.registry import BUILDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["FabricTopo", "StandaloneSwitch", "pairing", "topologies_for_mn"]
+__all__ = ["FabricTopo", "StandalonePackets", "StandaloneSwitch", "pairing", "topologies_for_mn"]
+
+_NODES: Final = 4
 
 
 @contextlib.contextmanager
@@ -62,7 +66,51 @@ class _QuietHost(Host):  # type: ignore[misc] # Mininet is untyped
         disable_ipv6(self.pid)
 
 
-class StandaloneSwitch(OCSSwitch):
+class _Standalone(OCSSwitch):
+    """A plane that finishes its own links when Mininet starts it."""
+
+    def __init__(self, name: str, **parameters: Any) -> None:  # noqa: ANN401 (Mininet's own)
+        super().__init__(name, **parameters)
+        disable_ipv6(self.pid)
+
+    def _finish_links(self) -> dict[int, str]:
+        """Set MTUs, tell every host its neighbours, and return the interface of each port."""
+        ports = {port: intf for port, intf in self.intfs.items() if intf.link}
+        far = {port: intf.link.intf1 for port, intf in ports.items()}
+        names = {port: intf.name for port, intf in ports.items()}
+        ip_batch(self.pid, [f"link set dev {name} mtu {MTU_BYTES}" for name in names.values()])
+        for intf in far.values():
+            commands = [f"link set dev {intf.name} mtu {MTU_BYTES}"]
+            commands += [
+                f"neigh replace {peer.IP()} lladdr {peer.MAC()} dev {intf.name} nud permanent"
+                for peer in far.values()
+                if peer.node is not intf.node
+            ]
+            ip_batch(intf.node.pid, commands)
+        return names
+
+
+class StandalonePackets(_Standalone):
+    """A packet plane: everybody reaches everybody, at the rate of the plane.
+
+    At Mininet's prompt: `py p2.plane.shape(10**8)`, `py p2.plane.counts()`.
+    """
+
+    plane: PacketPlane
+
+    def __init__(self, name: str, *, rate_bps: int, **parameters: Any) -> None:  # noqa: ANN401 (Mininet's own)
+        super().__init__(name, **parameters)
+        self._rate_bps = rate_bps
+
+    def start(self, controllers: Sequence[Any]) -> None:  # noqa: ARG002 (Mininet's)
+        """Finish the links, and bridge and shape them."""
+        with _one_sentence():
+            names = self._finish_links()
+            ports = {names[port]: self.intfs[port].link.intf1.MAC() for port in names}
+            self.plane = PacketPlane(self.pid, f"{self.name}-bridge", ports, self._rate_bps)
+
+
+class StandaloneSwitch(_Standalone):
     """An OCS with a crossbar of its own and the circuits it starts with.
 
     At Mininet's prompt: `py p0.connect(0, 2)`, `py p0.totals()`.
@@ -77,7 +125,6 @@ class StandaloneSwitch(OCSSwitch):
         **parameters: Any,  # noqa: ANN401 (Mininet's own)
     ) -> None:
         super().__init__(name, **parameters)
-        disable_ipv6(self.pid)
         self._circuits = circuits
         self._delay_ns = delay_ns
         self._peer: dict[int, int] = {}
@@ -85,18 +132,7 @@ class StandaloneSwitch(OCSSwitch):
     def start(self, controllers: Sequence[Any]) -> None:  # noqa: ARG002 (Mininet's)
         """Finish the links, attach the crossbar and light the first circuits."""
         with _one_sentence():
-            ports = {port: intf for port, intf in self.intfs.items() if intf.link}
-            far = {port: intf.link.intf1 for port, intf in ports.items()}
-            names = {port: intf.name for port, intf in ports.items()}
-            ip_batch(self.pid, [f"link set dev {name} mtu {MTU_BYTES}" for name in names.values()])
-            for intf in far.values():
-                commands = [f"link set dev {intf.name} mtu {MTU_BYTES}"]
-                commands += [
-                    f"neigh replace {peer.IP()} lladdr {peer.MAC()} dev {intf.name} nud permanent"
-                    for peer in far.values()
-                    if peer.node is not intf.node
-                ]
-                ip_batch(intf.node.pid, commands)
+            names = self._finish_links()
             self.crossbar = Crossbar(max(names, default=0) + 1)
             self.crossbar.attach(self.pid, names)
             for port, peer in self._circuits:
@@ -131,17 +167,20 @@ class FabricTopo(Topo):  # type: ignore[misc] # Mininet is untyped
         """Add the nodes and links of `name,key=value,...`."""
         with _one_sentence():
             require_emulation()
+            options.setdefault("nodes", _NODES)
             spec = ",".join([name, *(f"{key}={value}" for key, value in options.items())])
-            fabric = build_fabric(spec, world=4)
+            fabric = build_fabric(spec)
             links = port_links(fabric)
         first = {link.node: link for link in reversed(links)}
         for node in range(fabric.nodes):
             ip = f"{first[node].ip}/{PREFIX_LENGTH}" if node in first else None
             self.addHost(f"h{node}", cls=_QuietHost, ip=ip)
         for number, plane in enumerate(fabric.planes):
-            circuits = pairing(plane.ports, number)
-            parameters = {"circuits": circuits, "delay_ns": plane.delay_ns, "inNamespace": True}
-            self.addSwitch(f"p{number}", cls=StandaloneSwitch, **parameters)
+            own: dict[str, Any] = {"cls": StandalonePackets, "rate_bps": plane.rate_bps}
+            if plane.kind == "ocs":
+                circuits = pairing(plane.ports, number)
+                own = {"circuits": circuits, "delay_ns": plane.delay_ns, "cls": StandaloneSwitch}
+            self.addSwitch(f"p{number}", inNamespace=True, **own)
         for link in links:
             self.addLink(
                 f"h{link.node}",

@@ -1,4 +1,4 @@
-"""Network namespaces: enter one for a moment, and configure what is in it with one `ip` batch."""
+"""Network namespaces: enter one for a moment, and configure what is in it with iproute2 batches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = [
+    "bridge_batch",
     "disable_ipv6",
     "in_netns",
     "ip_batch",
     "leave_netns",
     "links",
     "namespace_inode",
+    "qdiscs",
     "set_sysctl",
+    "tc_batch",
 ]
 
 _CLONE_NEWNET: Final = 0x40000000
@@ -80,24 +83,48 @@ def disable_ipv6(pid: int) -> None:
             set_sysctl(f"net/ipv6/conf/{scope}/disable_ipv6", 1)
 
 
-def _ip(arguments: list[str], commands: str, where: str) -> str:
-    command = ["ip", *arguments]
+def _run(command: list[str], commands: str, where: str) -> str:
     done = subprocess.run(command, input=commands, capture_output=True, text=True, check=False)  # noqa: S603 (ours)
     if done.returncode:
-        why = " ".join((done.stderr or done.stdout).split()) or f"exit code {done.returncode}"
+        said = " ".join((done.stderr or done.stdout).split()) or f"exit code {done.returncode}"
+        why = f"{command[0]} says {said!r}"
         fix = "look for what else configures this namespace, and run fluxbed doctor"
-        raise FluxbedError("the network could not be configured", where, f"ip says {why!r}", fix)
+        raise FluxbedError("the network could not be configured", where, why, fix)
     return done.stdout
+
+
+def _batch(tool: str, pid: int, commands: Iterable[str]) -> None:
+    with in_netns(pid):
+        _run([tool, "-batch", "-"], "".join(f"{line}\n" for line in commands), f"process {pid}")
 
 
 def ip_batch(pid: int, commands: Iterable[str]) -> None:
     """Run iproute2 `commands` in the namespace of `pid`: all of them, or `FluxbedError`."""
+    _batch("ip", pid, commands)
+
+
+def bridge_batch(pid: int, commands: Iterable[str]) -> None:
+    """Run commands of iproute2's `bridge` in the namespace of `pid`; errors as `ip_batch`."""
+    _batch("bridge", pid, commands)
+
+
+def tc_batch(pid: int, commands: Iterable[str]) -> None:
+    """Run commands of iproute2's `tc` in the namespace of `pid`; errors as `ip_batch`."""
+    _batch("tc", pid, commands)
+
+
+def _shown(pid: int, *command: str) -> list[dict[str, Any]]:
     with in_netns(pid):
-        _ip(["-batch", "-"], "".join(f"{line}\n" for line in commands), f"process {pid}")
+        found: list[dict[str, Any]] = json.loads(_run([*command], "", f"process {pid}") or "[]")
+    return found
 
 
 def links(pid: int) -> dict[str, dict[str, Any]]:
     """Return every interface in the namespace of `pid` by name, as `ip -json link` tells it."""
-    with in_netns(pid):
-        found = json.loads(_ip(["-json", "link", "show"], "", f"process {pid}") or "[]")
-    return {link["ifname"]: link for link in found}
+    return {link["ifname"]: link for link in _shown(pid, "ip", "-json", "link", "show")}
+
+
+def qdiscs(pid: int) -> dict[str, dict[str, Any]]:
+    """Return the root queue of every interface of `pid`'s, with counts, as `tc -json` tells it."""
+    found = _shown(pid, "tc", "-json", "-statistics", "qdisc", "show")
+    return {queue["dev"]: queue for queue in found if queue.get("root")}

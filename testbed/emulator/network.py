@@ -27,6 +27,7 @@ from testbed.emulator.capabilities import require_emulation
 from testbed.emulator.cleanup import remove_dead
 from testbed.emulator.crossbar import Crossbar
 from testbed.emulator.netns import disable_ipv6, in_netns, ip_batch, links, set_sysctl
+from testbed.emulator.packet_plane import PacketPlane
 from testbed.emulator.registry import Node, alias_of, recorded
 from topologies import FluxbedError
 
@@ -63,9 +64,10 @@ class EmulatedFabric:
     """The fabric on this machine, from `with` to its end; then nothing of it is left.
 
     `net` is the Mininet, `crossbar` switches all planes (global port numbers: plane k's port p is
-    `port_base[k] + p`), `sockets` and `epoll_fd` are for the engine: non-blocking sockets bound
-    to each port's interface at UDP 4791, all in one epoll. Everything carries the run's id:
-    interfaces (`lo` too) as their alias, nodes in `/run/fluxbed/<run id>.json`.
+    `port_base[k] + p`), `packet_planes` are the eps ones by number, real bridges that start out
+    shaped to the plane's own rate. `sockets` and `epoll_fd` are for the engine: non-blocking
+    sockets bound to each port's interface at UDP 4791, all in one epoll. Everything carries the
+    run's id: interfaces (`lo` too) as their alias, nodes in `/run/fluxbed/<run id>.json`.
 
     Raises `UsageError` for a fabric that cannot be emulated, `MachineError` on a machine that
     cannot emulate, and `FluxbedError` when a link is not as it was asked for.
@@ -73,6 +75,7 @@ class EmulatedFabric:
 
     net: Any
     crossbar: Crossbar
+    packet_planes: dict[int, PacketPlane]
     sockets: PortSockets
     epoll_fd: int
 
@@ -118,11 +121,24 @@ class EmulatedFabric:
             self._configure_host(node)
         self._tell_mininet()
         self._verify()
+        self.packet_planes = {
+            plane: self._packet_plane(plane)
+            for plane, switch in enumerate(self.fabric.planes)
+            if switch.kind == "eps"
+        }
         self.crossbar = building.enter_context(Crossbar(len(self.links), len(self.fabric.planes)))
         for plane in range(len(self.fabric.planes)):
+            if plane in self.packet_planes:
+                continue
             names = {n: k.switch_end for n, k in enumerate(self.links) if k.plane == plane}
             self.crossbar.attach(self.switch_pid(plane), names)
         self._open_sockets(building)
+
+    def _packet_plane(self, plane: int) -> PacketPlane:
+        ports = {link.switch_end: link.mac for link in self.links if link.plane == plane}
+        rate_bps = self.fabric.planes[plane].rate_bps
+        alias = alias_of(self.run_id)
+        return PacketPlane(self.switch_pid(plane), f"p{plane}-bridge", ports, rate_bps, alias)
 
     def _start_nodes(self, building: contextlib.ExitStack, record: Record) -> None:
         from mininet.log import setLogLevel

@@ -60,9 +60,9 @@ def test_every_option_of_a_builder_can_be_spelt() -> None:
         ),
         (
             "hybrid,packets=1Gbps",
-            ("hybrid,packets=1Gbps: there is no option 'packets', because the options of hybrid are "
-            "nodes, planes, rate, packet_rate, delay, duplex, all_stop, control, notify, latency: "
-            "choose one of them"),
+            ("hybrid,packets=1Gbps: there is no option 'packets', because the options of hybrid "
+            "are nodes, planes, rate, packet_rate, delay, duplex, all_stop, control, notify, "
+            "latency: choose one of them"),
         ),
         (
             "rails,delay=100",
@@ -71,8 +71,8 @@ def test_every_option_of_a_builder_can_be_spelt() -> None:
         ),
         ("rails,planes", ("rails,planes: 'planes' is not key=value, because a topology is written "
          "name,key=value,...: correct it")),
-        ("rails,planes=2,planes=3", ("rails,planes=2,planes=3: 'planes' appears twice, because each "
-         "option can be given once: remove one")),
+        ("rails,planes=2,planes=3", ("rails,planes=2,planes=3: 'planes' appears twice, because "
+         "each option can be given once: remove one")),
         ("rails,planes=two", ("rails,planes=two: planes='two', because it is a whole number below "
          "a million: write planes=2")),
         ("rails,duplex=maybe", ("rails,duplex=maybe: duplex='maybe', because it is yes or no: "

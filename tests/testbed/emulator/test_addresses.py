@@ -49,6 +49,3 @@ def test_what_has_no_addresses_is_refused() -> None:
     small = Plane(node_of=(0, 1), rate_bps=1)
     with pytest.raises(UsageError, match="251 planes"):
         port_links(Fabric(nodes=2, planes=(small,) * 251))
-    packets = Plane(node_of=(0, 1), rate_bps=1, kind="eps")
-    with pytest.raises(UsageError, match="plane 1: the plane has kind='eps'"):
-        port_links(Fabric(nodes=2, planes=(small, packets)))
