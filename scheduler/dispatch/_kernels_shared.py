@@ -45,7 +45,6 @@ from scheduler.dispatch._kernels_timed import (
     bytes_within,
     next_span,
 )
-from scheduler.dispatch._kernels_rows import wire_ns
 from scheduler.kernel import kernel
 
 if TYPE_CHECKING:
@@ -134,9 +133,7 @@ def through_lanes(queues: Queues, queue: int, time_ns: int) -> int:
 
 
 @kernel
-def sent_by(
-    sharing: Sharing, queues: Queues, queue: int, since_ns: int, time_ns: int
-) -> float:
+def sent_by(sharing: Sharing, queues: Queues, queue: int, since_ns: int, time_ns: int) -> float:
     """Return how much of the head is gone by `time_ns` if nothing changes after `since_ns`."""
     amount = float(through_lanes(queues, queue, time_ns))
     for plane in range(len(sharing.rate)):
@@ -162,7 +159,14 @@ def done_ns(sharing: Sharing, queues: Queues, queue: int, since_ns: int, until_n
 
 @kernel
 def note(
-    pieces: Int64s, size: int, task: int, port: int, to: int, amount: int, start_ns: int, last_ns: int
+    pieces: Int64s,
+    size: int,
+    task: int,
+    port: int,
+    to: int,
+    amount: int,
+    start_ns: int,
+    last_ns: int,
 ) -> int:
     """Append a piece, unless it is empty."""
     if amount <= 0:
@@ -186,9 +190,7 @@ def close_lanes(
     for lane in range(queues.lane_ptr[queue], queues.lane_ptr[queue + 1]):
         line = queues.lanes[lane]
         if line[LANE_ON] < now_ns:
-            amount = min(
-                bytes_within(now_ns - line[LANE_ON], line[LANE_RATE]), sharing.left[queue]
-            )
+            amount = min(bytes_within(now_ns - line[LANE_ON], line[LANE_RATE]), sharing.left[queue])
             size = note(
                 pieces, size, sharing.head[queue], line[LANE_PORT], sharing.dst[queue], amount,
                 line[LANE_ON], now_ns,
@@ -212,47 +214,126 @@ def begin_head(
 
 @kernel
 def end_head(
-    progress: Progress, sharing: Sharing, queues: Queues, queue: int, now_ns: int, pieces: Int64s,
-    size: int, latency_ns: int,
+    progress: Progress,
+    sharing: Sharing,
+    queues: Queues,
+    queue: int,
+    now_ns: int,
+    pieces: Int64s,
+    size: int,
 ) -> int:
-    """Note the pieces of a head that is gone, and take it off its queue."""
+    """Note the pieces of a head that is gone, and take it off its queue.
+
+    Circuits sent whole bytes; of the rest each plane has what it sent, rounded, and the last one
+    what remains.
+    """
     task = sharing.head[queue]
-    begun_ns = progress.times[START, task]
-    total = sharing.left[queue]
-    on_planes = 0.0
+    size = close_lanes(sharing, queues, queue, now_ns, pieces, size)
+    rest, last = sharing.left[queue], -1
     for plane in range(len(sharing.rate)):
-        on_planes += sharing.sent[plane, queue]
-    if on_planes < 0.5:  # circuits alone: theirs are whole bytes and suffice
-        size = close_lanes(sharing, queues, queue, now_ns, pieces, size)
-        total = 0
-    else:
-        for lane in range(queues.lane_ptr[queue], queues.lane_ptr[queue + 1]):
-            line = queues.lanes[lane]
-            if line[LANE_ON] < now_ns:
-                share = bytes_within(now_ns - line[LANE_ON], line[LANE_RATE])
-                share = min(share, total)
-                size = note(
-                    pieces, size, task, line[LANE_PORT], sharing.dst[queue], share, line[LANE_ON],
-                    now_ns,
-                )  # fmt: skip
-                total -= share
-    last = -1
-    for plane in range(len(sharing.rate)):
-        if sharing.sent[plane, queue] >= 0.5:
+        if sharing.sent[plane, queue] > 0:
             last = plane
-    gone = 0.0
-    given = 0
-    for plane in range(len(sharing.rate)):
-        gone += sharing.sent[plane, queue]
-        if total <= 0 or sharing.sent[plane, queue] < 0.5:
-            continue
-        share = total - given if plane == last else min(int(gone), total) - given
+    for plane in range(last + 1):
+        amount = rest if plane == last else min(rest, int(sharing.sent[plane, queue] + 0.5))
         size = note(
-            pieces, size, task, sharing.port[plane, sharing.src[queue]], sharing.dst[queue], share,
-            begun_ns, now_ns,
+            pieces, size, task, sharing.port[plane, sharing.src[queue]], sharing.dst[queue], amount,
+            progress.times[START, task], now_ns,
         )  # fmt: skip
-        given += share
-    progress.times[END, task] = now_ns + latency_ns
-    push(progress, now_ns + latency_ns, ENDED * KIND + task)
+        rest -= amount
     sharing.head[queue] = sharing.after[task]
     return size
+
+
+@kernel
+def next_change_ns(sharing: Sharing, queues: Queues, since_ns: int) -> int:
+    """Return when the first head is gone or the first circuit of an active queue comes or goes."""
+    change_ns = _NEVER
+    for queue in range(len(sharing.head)):
+        if sharing.head[queue] < 0:
+            continue
+        for lane in range(queues.lane_ptr[queue], queues.lane_ptr[queue + 1]):
+            line = queues.lanes[lane]
+            change_ns = min(
+                change_ns, line[LANE_ON] if line[LANE_ON] > since_ns else line[LANE_OFF]
+            )
+    for queue in range(len(sharing.head)):
+        if sharing.head[queue] < 0:
+            continue
+        total = 0.0
+        for plane in range(len(sharing.rate)):
+            total += sharing.rate[plane, queue]
+        if total > 0:  # no later than the planes alone would need
+            left = sharing.left[queue]
+            for plane in range(len(sharing.rate)):
+                left -= sharing.sent[plane, queue]
+            change_ns = min(change_ns, since_ns + int(max(left, 0.0) / total) + 1)
+    for queue in range(len(sharing.head)):
+        if sharing.head[queue] >= 0 and change_ns < _NEVER:
+            change_ns = done_ns(sharing, queues, queue, since_ns, change_ns)
+    return change_ns
+
+
+@kernel
+def advance(sharing: Sharing, since_ns: int, now_ns: int) -> None:
+    """Let the packet planes send until now."""
+    for plane in range(len(sharing.rate)):
+        for queue in range(len(sharing.head)):
+            if sharing.head[queue] >= 0:
+                sharing.sent[plane, queue] += sharing.rate[plane, queue] * (now_ns - since_ns)
+
+
+@kernel
+def run_shared(
+    work: Work, progress: Progress, queues: Queues, sharing: Sharing, latency_ns: int
+) -> tuple[Int64s, int]:
+    """Run until nothing happens any more; returns the pieces sent and how many there are.
+
+    Every change costs O(flows * ports that fill), so this is a reference and not made for scale.
+    """
+    pieces, size, tasks = np.empty((64, PIECE_COLUMNS), np.int64), 0, len(queues.of)
+    lanes = len(queues.lanes) + len(sharing.rate)
+    since_ns = now_ns = 0
+    begin_all(work, progress)
+    while True:
+        for k in range(progress.tally[N_FRESH]):
+            push(progress, now_ns, JOINED * KIND + progress.fresh[k])
+        progress.tally[N_FRESH] = 0
+        event_ns = progress.heap[0, 0] if progress.tally[N_HEAP] > 0 else _NEVER
+        if event_ns > now_ns:  # all that happens now has happened: time goes on
+            for plane in range(len(sharing.rate)):
+                fill(sharing, plane)
+            now_ns = min(event_ns, next_change_ns(sharing, queues, since_ns))
+            if now_ns == _NEVER:
+                return pieces, size
+            advance(sharing, since_ns, now_ns)
+            for queue in range(len(sharing.head)):
+                task = sharing.head[queue]
+                if task < 0:
+                    continue
+                pieces = grown(pieces, size, lanes)
+                if sent_by(sharing, queues, queue, now_ns, now_ns) >= sharing.left[queue] - _DUST:
+                    size = end_head(progress, sharing, queues, queue, now_ns, pieces, size)
+                    progress.times[END, task] = now_ns + latency_ns
+                    push(progress, now_ns + latency_ns, ENDED * KIND + task)
+                    if sharing.head[queue] >= 0:
+                        begin_head(work, progress, sharing, queues, queue, now_ns)
+                    continue
+                for lane in range(queues.lane_ptr[queue], queues.lane_ptr[queue + 1]):
+                    if queues.lanes[lane, LANE_OFF] <= now_ns:
+                        size = close_lanes(sharing, queues, queue, now_ns, pieces, size)
+                        break
+            since_ns = now_ns
+            continue
+        now_ns, code = pop(progress)
+        kind, task = code // KIND, code % KIND
+        if kind == ENDED:
+            finish(work, progress, task, now_ns)
+            continue
+        queue = queues.of[task % tasks]
+        sharing.after[task] = -1
+        if sharing.head[queue] < 0:
+            sharing.head[queue] = task
+            begin_head(work, progress, sharing, queues, queue, now_ns)
+        else:
+            sharing.after[sharing.tail[queue]] = task
+        sharing.tail[queue] = task

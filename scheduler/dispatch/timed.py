@@ -9,6 +9,7 @@ import numpy as np
 from scheduler.dispatch import _kernels_columns as col
 from scheduler.dispatch.layout import new_state
 from scheduler.dispatch.records import circuits_of, new_lines, new_progress, standing_at
+from scheduler.dispatch.shared import has_packet_planes, run_with_packets
 from scheduler.dispatch.stalls import stalled
 from scheduler.model.program import TimedProgram
 from scheduler.model.taskgraph import csr
@@ -184,7 +185,12 @@ def run_timed(
     latency_ns = layout.fabric.latency_ns
     if program.routing == "direct":
         queues = _queues(layout, guard)
-        pieces, size = timed.run_direct(layout.work, progress, queues, latency_ns, quantum_bytes)
+        if has_packet_planes(layout):
+            pieces, size = run_with_packets(layout, progress, queues)
+        else:
+            pieces, size = timed.run_direct(
+                layout.work, progress, queues, latency_ns, quantum_bytes
+            )
     else:
         from scheduler.dispatch._kernels_twohop import run_two_hops
 
@@ -227,13 +233,16 @@ def simulate_timed(layout: Layout, *, quantum_bytes: int, guard_ns: int | None) 
     plane = layout.ports[port, col.PORT_PLANE]
     if layout.program.routing == "direct":
         hop, to_node = np.zeros(len(task), np.int64), layout.work.dst[task]
+    optical = layout.planes[plane, col.PLANE_OPTICAL] != 0
+    circuit = np.full(len(task), NONE, np.int64)
+    circuit[optical] = standing_at(layout, circuits, port[optical], start_ns[optical])
     transfers = Transfers(
         task=task,
         hop=hop,
         from_node=layout.ports[port, col.PORT_NODE],
         to_node=to_node,
         plane=plane,
-        circuit=standing_at(layout, circuits, port, start_ns),
+        circuit=circuit,
         size_bytes=size_bytes,
         start_ns=start_ns,
         end_ns=last_ns + layout.fabric.latency_ns,

@@ -41,6 +41,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "sunflow": "scheduler.policies.sunflow:Sunflow",
     "prefetch": "scheduler.policies.prefetch:Prefetch",
     "packet-ideal": "scheduler.policies.packet:PacketIdeal",
+    "packet-fair": "scheduler.policies.packet_fair:PacketFair",
 }
 _TUNED: Final = "-tuned"
 _UNITS: Final[Mapping[str, Callable[[str], int]]] = {
