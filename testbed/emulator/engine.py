@@ -31,6 +31,7 @@ from testbed.emulator.engine_tables import (
     new_wire,
     read_timeline,
 )
+from testbed.emulator.packet_plane import wire_bps
 from testbed.emulator.realtime import RealtimeThread
 from topologies.errors import CheckError, FluxbedError, MachineError, UsageError
 
@@ -168,6 +169,8 @@ def attempt(
         raise UsageError(f"routing {program.routing!r}", "engine", why, fix)
     monitor = monitor or Monitor()
     slow = dilate(graph, fabric, program, dilation.factor)
+    for plane, packets in network.packet_planes.items():
+        packets.shape(wire_bps(fabric.planes[plane].rate_bps, dilation))
     lookahead_wall_ns = round(lookahead_ns * dilation.factor)
     layout = prepare(*slow, iterations=iterations, lookahead_ns=lookahead_wall_ns)
     guard_wall_ns = round(max(dilation.guard_ns, _own_guard_ns(program)) * dilation.factor)
@@ -226,9 +229,10 @@ def _run_in_real_time(
 
     thread = RealtimeThread(body, core=_LAST_CORE)
     thread.start()
-    while thread.is_alive():
+    ended = False
+    while not ended:
         try:
-            thread.join(_LOOK_S)
+            ended = thread.wait(_LOOK_S)
         except KeyboardInterrupt:
             monitor.stop()
     return thread.result()

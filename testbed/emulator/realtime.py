@@ -34,6 +34,7 @@ class RealtimeThread(threading.Thread, Generic[Result]):
         self._core = core
         self._returned: list[Result] = []
         self._raised: BaseException | None = None
+        self._ended = threading.Event()
 
     def run(self) -> None:
         """Become real-time, then run the function."""
@@ -42,10 +43,20 @@ class RealtimeThread(threading.Thread, Generic[Result]):
             self._returned.append(self._function())
         except BaseException as raised:  # noqa: BLE001 (the thread that waits gets it)
             self._raised = raised
+        finally:
+            self._ended.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait a while; return whether the thread has ended.
+
+        Unlike `join`, after which an interrupted wait takes a living thread for dead (before Python
+        3.13), this may be interrupted by Ctrl-C and called again.
+        """
+        return self._ended.wait(timeout_s)
 
     def result(self) -> Result:
-        """Wait for the thread to end."""
-        self.join()
+        """Wait for the thread to end; return what its function did, or raise it."""
+        self._ended.wait()
         if self._raised is not None:
             raise self._raised
         return self._returned[0]
