@@ -99,11 +99,11 @@ def _traffic(
 ) -> tuple[TaskGraph, Fabric, OrderedProgram]:
     """Make rings on every plane: `steps` times, compute and send `frames` to the next port.
 
-    A port's next step begins when it has sent and received; computing takes a message's time on
-    average. Returns the graph, the fabric without delays at a rate of one frame per `frame_ns`, and
-    the program: one circuit per port that stands from the start.
+    A port's next step begins when it has sent and received; computing takes a message's time, the
+    same everywhere: all ports become due together, as at the steps of a collective. Returns the
+    graph, the fabric without delays at a rate of one frame per `frame_ns`, and the program: one
+    circuit per port that stands from the start.
     """
-    rng = np.random.default_rng(0)
     rate_bps = FRAME_BYTES * 8 * _NS // frame_ns
     planes = tuple(Plane(node_of=plane.node_of, rate_bps=rate_bps) for plane in fabric.planes)
     rows: list[tuple[int, int, int, int]] = []  # kind, src, dst, duration
@@ -120,7 +120,7 @@ def _traffic(
                     first + 2 * (step * width + k),
                     first + 2 * (step * width + k) + 1,
                 )
-                rows.append((COMPUTE, -1, -1, int(rng.uniform(0, 2 * frames * frame_ns))))
+                rows.append((COMPUTE, -1, -1, frames * frame_ns))
                 far, node = _peer(plane, port, shift)
                 rows.append((MESSAGE, plane.node_of[port], node, 0))
                 arcs.append((compute, message))
