@@ -40,9 +40,10 @@ if TYPE_CHECKING:
     from testbed.files.rundir import RunDirectory
     from testbed.files.summary import Summary
 
-__all__ = ["command"]
+__all__ = ["Stage", "command"]
 
 _LOOK_S: Final = 0.2
+_LATE: Final = ("lateness", "hop")  # of a frame's departure, and of its arrival
 _RESEND_US: Final = 1000.0  # a frame later than this is sent again: nothing is later unnoticed
 
 _COLUMNS: Final[list[Column]] = [
@@ -81,7 +82,7 @@ def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
     factor = _factor(chosen["dilation"])
     require_emulation()
     with contextlib.ExitStack() as stack:
-        stage = _Stage(stack, factor, dry=chosen["dry_run"])
+        stage = Stage(stack, factor, dry=chosen["dry_run"])
         compete(chosen, stage.execute, _COLUMNS)
 
 
@@ -98,7 +99,7 @@ def _factor(text: str) -> float | None:
     return factor
 
 
-class _Stage:
+class Stage:
     """The emulated fabric, built when the first contender needs it and shared by all."""
 
     def __init__(self, stack: contextlib.ExitStack, factor: float | None, *, dry: bool) -> None:
@@ -203,7 +204,8 @@ def _measure(
                 monitor=monitor,
             )
         timeline = with_planned(execution.timeline, predicted)
-        late_us = max(timeline.measures.get("hop_max_us") or 0.0, _RESEND_US)
+        late_us = sum(timeline.measures[f"{name}_max_us"] or 0.0 for name in _LATE)
+        late_us = max(late_us, _RESEND_US)
         run.update(tolerance_ns=math.ceil(late_us * 1e3 / dilation.factor))
         summary = run.write_results(
             timeline,
