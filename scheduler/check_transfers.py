@@ -16,6 +16,8 @@ from scheduler.model.timeline import NONE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from scheduler.model.program import Program
     from scheduler.model.taskgraph import Int64s, TaskGraph
     from scheduler.model.timeline import Timeline
@@ -55,7 +57,8 @@ def check_transfers(
             _wrong_rates(fabric, program, timeline, tolerance_ns, quantum_bytes),
         ),
         *examples("bytes move in the light", _in_the_dark(fabric, timeline, tolerance_ns)),
-        *examples("an output sends one thing", _shared(fabric, timeline, tolerance_ns)),
+        *examples("an output sends one thing", _shared(fabric, program, timeline, tolerance_ns)),
+        *examples("a packet switch takes line rate", _overfull(fabric, timeline, tolerance_ns)),
         *examples("messages follow the program", _disordered(graph, fabric, program, timeline)),
     ]
 
@@ -153,21 +156,47 @@ def _wrong_rates(
     tolerance_ns: int,
     quantum_bytes: int,
 ) -> Iterator[tuple[str, str]]:
-    """A piece of a timed program may end up to a byte, or 1 ns per frame, later than at line rate.
+    """Find transfers that were too fast or too slow.
 
-    Whole bytes leave at whole ns there; everything else takes exactly its time.
+    A piece of a timed program may end up to a byte, or 1 ns per frame, later than at line rate:
+    whole bytes leave at whole ns there. The last pieces of a message end together, though all ports
+    of its source may have sent a ns's bytes too many. Everything else takes exactly its time. On a packet plane
+    the queues of a timed program share the ports: a piece takes its time or longer, but for the
+    bytes that rounding moves from plane to plane.
     """
     moved = timeline.transfers
     least = wire_ns(fabric, moved.plane, moved.size_bytes)
     most = least.copy()
     if isinstance(program, TimedProgram):
-        most = wire_ns(fabric, moved.plane, moved.size_bytes + 1) + 1
+        fluid = _on_packets(fabric, timeline)
+        rounded = np.maximum(moved.size_bytes[fluid] - len(fabric.planes), 0)
+        most = wire_ns(fabric, moved.plane, moved.size_bytes + 1) + _ways(fabric, timeline)
         if quantum_bytes:
             most += -(-moved.size_bytes // quantum_bytes)
+        least[fluid], most[fluid] = wire_ns(fabric, moved.plane[fluid], rounded), _FOREVER
     took = moved.end_ns - moved.start_ns - fabric.latency_ns
     wrong = (took < least - tolerance_ns) | (took > most + tolerance_ns)
     for row in np.flatnonzero(wrong).tolist():
         yield f"transfer {row}", f"it takes {took[row]} ns, at line rate {least[row]} ns"
+
+
+def _ways(fabric: Fabric, timeline: Timeline) -> Int64s:
+    """Return how many ports like the one that sends it its source has, by rate, rounded up."""
+    moved = timeline.transfers
+    rates = np.asarray([plane.rate_bps for plane in fabric.planes], np.int64)
+    total = np.zeros(fabric.nodes, np.int64)
+    for plane in fabric.planes:
+        np.add.at(total, np.asarray(plane.node_of), plane.rate_bps)
+    ways: Int64s = -(-total[moved.from_node] // rates[moved.plane])
+    return ways
+
+
+def _on_packets(fabric: Fabric, timeline: Timeline) -> NDArray[np.bool_]:
+    """Tell which transfers a packet switch carried."""
+    electric = np.asarray([plane.kind == "eps" for plane in fabric.planes])
+    found: NDArray[np.bool_] = electric[timeline.transfers.plane]
+    found &= timeline.transfers.circuit == NONE
+    return found
 
 
 def _in_the_dark(
@@ -189,14 +218,36 @@ def _said(time_ns: int) -> str:
     return "the end" if time_ns == NONE else str(time_ns)
 
 
-def _shared(fabric: Fabric, timeline: Timeline, tolerance_ns: int) -> Iterator[tuple[str, str]]:
+def _shared(
+    fabric: Fabric, program: Program, timeline: Timeline, tolerance_ns: int
+) -> Iterator[tuple[str, str]]:
     moved, out = timeline.transfers, _outputs(fabric, timeline)
     order = np.lexsort((moved.start_ns, out))
+    if isinstance(program, TimedProgram):  # queues share the ports of packet planes
+        order = order[~_on_packets(fabric, timeline)[order]]
     last = moved.start_ns + wire_ns(fabric, moved.plane, moved.size_bytes)
     same = out[order[1:]] == out[order[:-1]]
     early = moved.start_ns[order[1:]] < last[order[:-1]] - tolerance_ns
     for k in np.flatnonzero(same & early).tolist():
         yield f"transfer {order[k + 1]}", f"its port still sends transfer {order[k]}"
+
+
+def _overfull(fabric: Fabric, timeline: Timeline, tolerance_ns: int) -> Iterator[tuple[str, str]]:
+    """Find packet ports that take more while anything moves than line rate allows."""
+    moved = timeline.transfers
+    packets = _on_packets(fabric, timeline)
+    for number, plane in enumerate(fabric.planes):
+        for way, ends in (("send", moved.from_node), ("receive", moved.to_node)):
+            for node in sorted(set(plane.node_of)):
+                rows = np.flatnonzero(packets & (moved.plane == number) & (ends == node))
+                if len(rows) == 0:
+                    continue
+                last = moved.end_ns[rows] - fabric.latency_ns
+                span_ns = int(last.max() - moved.start_ns[rows].min()) + tolerance_ns
+                most = span_ns * plane.rate_bps * plane.node_of.count(node) / 8e9 + len(rows)
+                if (total := int(moved.size_bytes[rows].sum())) > most:
+                    what = f"its ports on plane {number} {way} {total} bytes in {span_ns} ns"
+                    yield f"node {node}", what
 
 
 def _disordered(
