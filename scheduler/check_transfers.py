@@ -160,9 +160,10 @@ def _wrong_rates(
 
     A piece of a timed program may end up to a byte, or 1 ns per frame, later than at line rate:
     whole bytes leave at whole ns there. The last pieces of a message end together, though all ports
-    of its source may have sent a ns's bytes too many. Everything else takes exactly its time. On a packet plane
-    the queues of a timed program share the ports: a piece takes its time or longer, but for the
-    bytes that rounding moves from plane to plane.
+    of its source may have sent a ns's bytes too many. Everything else takes exactly its time.
+
+    On a packet plane the queues of a timed program share the ports: a piece takes its time or
+    longer, but for the bytes that rounding moves from plane to plane.
     """
     moved = timeline.transfers
     least = wire_ns(fabric, moved.plane, moved.size_bytes)
