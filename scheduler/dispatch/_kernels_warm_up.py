@@ -7,7 +7,7 @@ import numpy as np
 from scheduler.kernel import register_warm_up
 from scheduler.model.program import Entry, OrderedProgram, Slot, TimedProgram
 from scheduler.model.taskgraph import MESSAGE, Arcs, TaskGraph
-from topologies import rails
+from topologies import Fabric, Plane, rails
 
 __all__ = ["warm_up_dispatch"]
 
@@ -40,3 +40,5 @@ def warm_up_dispatch() -> None:
     two_hops = TimedProgram(period_ns=10**6, planes=slots, routing="vlb")
     simulate(graph, fabric, two_hops, iterations=1)
     simulate(graph, fabric, two_hops, iterations=1, quantum_bytes=1)
+    packets = Fabric(nodes=2, planes=(Plane(node_of=(0, 1), rate_bps=10**9, kind="eps"),))
+    simulate(graph, packets, TimedProgram(period_ns=1, planes=((),)), iterations=1)

@@ -1,4 +1,8 @@
-"""Simulating timed programs on fabrics with packet planes: what the kernel works on."""
+"""Simulating timed programs on fabrics with packet planes.
+
+A packet plane joins all its nodes at any time, so every queue drains over it too, besides the
+circuits of its slots. That holds for direct routing; two-hop routing does not use packet planes.
+"""
 
 from __future__ import annotations
 

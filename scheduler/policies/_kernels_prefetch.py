@@ -22,7 +22,7 @@ from scheduler.dispatch._kernels_columns import (
     SIDE_PEER,
 )
 from scheduler.dispatch._kernels_policy import bring_up, in_side, out_side
-from scheduler.kernel import kernel
+from scheduler.kernel import kernel, register_warm_up
 from scheduler.policies._kernels_greedy import greedy
 
 if TYPE_CHECKING:
@@ -148,3 +148,13 @@ def prefetch(core: Core, now_ns: int, event: int, arg: int) -> int:
             provision(core, node, MSG_SRC, arg + 1, now_ns)
             provision(core, node, MSG_DST, arg + 1, now_ns)
     return 0
+
+
+@register_warm_up
+def compile_policies() -> None:
+    """Compile both policies as the dispatcher calls them."""
+    from scheduler.dispatch.policies import compiled_policy
+    from scheduler.model.program import ReactiveProgram
+
+    for policy, function in (("greedy", greedy), ("prefetch", prefetch)):
+        compiled_policy(ReactiveProgram(policy=policy, function=function))
