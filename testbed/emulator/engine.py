@@ -167,10 +167,15 @@ def attempt(
         why = "the engine sends every message over one hop so far"
         fix = "simulate it instead, or choose a direct one"
         raise UsageError(f"routing {program.routing!r}", "engine", why, fix)
+    packets = [k for k, plane in enumerate(fabric.planes) if plane.kind == "eps"]
+    if packets:
+        why = "the engine grants messages to circuits only so far"
+        fix = "simulate it instead, or leave out its packet planes"
+        raise UsageError(f"plane {packets[0]} is a packet switch", "engine", why, fix)
     monitor = monitor or Monitor()
     slow = dilate(graph, fabric, program, dilation.factor)
-    for plane, packets in network.packet_planes.items():
-        packets.shape(wire_bps(fabric.planes[plane].rate_bps, dilation))
+    for plane, bridge in network.packet_planes.items():
+        bridge.shape(wire_bps(fabric.planes[plane].rate_bps, dilation))
     lookahead_wall_ns = round(lookahead_ns * dilation.factor)
     layout = prepare(*slow, iterations=iterations, lookahead_ns=lookahead_wall_ns)
     guard_wall_ns = round(max(dilation.guard_ns, _own_guard_ns(program)) * dilation.factor)

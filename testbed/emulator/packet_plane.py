@@ -7,9 +7,11 @@ written beforehand, so nothing is learnt and nothing flooded; there is no spanni
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from testbed.emulator.addresses import MTU_BYTES
+from testbed.emulator.frames import BTH_BYTES, CRC_BYTES
 from testbed.emulator.netns import (
     bridge_batch,
     in_netns,
@@ -24,14 +26,24 @@ from topologies import FluxbedError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BURST_BYTES", "QUEUE_BYTES", "PacketPlane"]
+    from testbed.emulator.dilation import Dilation
+
+__all__ = ["BURST_BYTES", "QUEUE_BYTES", "PacketPlane", "wire_bps"]
 
 BURST_BYTES: Final = 2 * (MTU_BYTES + 14)
 """What a port may send at once after a pause: two of the largest Ethernet frames."""
 QUEUE_BYTES: Final = 16 << 20
 """How much may wait at a port; what comes beyond is dropped and counted."""
+_HEADERS_BYTES: Final = 14 + 20 + 8 + BTH_BYTES + CRC_BYTES  # Ethernet, IPv4, UDP; BTH
 _SMALLEST_BPS: Final = 8_000
+_LARGEST_BPS: Final = 10**12  # more than any machine carries: what is faster is not shaped finer
 _SETTINGS: Final = ("arptables", "ip6tables", "iptables")
+
+
+def wire_bps(rate_bps: int, dilation: Dilation) -> int:
+    """Return the wall rate of whole frames on a port whose virtual rate is `rate_bps`."""
+    data_bps = rate_bps / dilation.factor / dilation.bytes_per_wall_byte
+    return math.ceil(data_bps * (1 + _HEADERS_BYTES / dilation.frame_bytes))
 
 
 class PacketPlane:
@@ -64,20 +76,19 @@ class PacketPlane:
         bridge_batch(
             pid, [f"fdb replace {mac} dev {port} master static" for port, mac in ports.items()]
         )
-        self.rate_bps = 0
         self.shape(rate_bps)
 
     def shape(self, rate_bps: int) -> None:
-        """Let every port send at `rate_bps` from now on, and read back that it does.
+        """Let every port send at `rate_bps` (1 Tbit/s at most) from now on, and read it back.
 
         Raises `UsageError` for a rate below 8 kbit/s, `FluxbedError` when the kernel disagrees.
         """
         if rate_bps < _SMALLEST_BPS:
             what, why = f"a packet plane of {rate_bps} bit/s", "frames would take minutes"
             raise UsageError(what, self.name, why, "lower the dilation, or raise the plane's rate")
-        tbf = f"root handle 1: tbf rate {rate_bps}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
+        self.rate_bps = min(rate_bps, _LARGEST_BPS)
+        tbf = f"root handle 1: tbf rate {self.rate_bps}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
         tc_batch(self._pid, [f"qdisc replace dev {port} {tbf}" for port in self._ports])
-        self.rate_bps = rate_bps
         self.verify()
 
     def verify(self) -> None:
