@@ -14,7 +14,28 @@ if TYPE_CHECKING:
 
     from scheduler.model.taskgraph import Int64s
 
-__all__ = ["Entry", "OrderedProgram", "Program", "ReactiveProgram", "Slot", "TimedProgram"]
+__all__ = [
+    "Entry",
+    "OrderedProgram",
+    "Program",
+    "Proof",
+    "ReactiveProgram",
+    "Slot",
+    "Status",
+    "TimedProgram",
+]
+
+Status: TypeAlias = Literal["optimal", "feasible"]
+
+
+class Proof(NamedTuple):
+    """What a planner knows beyond `scheduler.bounds`: no program is faster than the bound.
+
+    `status` is "optimal" where the program reaches it, to the nanosecond, else "feasible".
+    """
+
+    status: Status
+    lower_bound_ns: float
 
 
 class Entry(NamedTuple):
@@ -35,7 +56,7 @@ class OrderedProgram:
 
     Stored flat, entries of plane 0 first: `plane`, `src_port`, `dst_port`, `matching` have shape
     (entries,); entry e carries `message[message_ptr[e]:message_ptr[e+1]]`. `initial_circuits` are
-    (plane, src_port, dst_port) that stand at time 0.
+    (plane, src_port, dst_port) that stand at time 0. `proof` is set by planners that have one.
     """
 
     planes: int
@@ -46,6 +67,7 @@ class OrderedProgram:
     message_ptr: Int64s
     message: Int64s
     initial_circuits: tuple[tuple[int, int, int], ...] = ()
+    proof: Proof | None = None
 
     @classmethod
     def from_entries(

@@ -28,6 +28,7 @@ __all__ = ["BUILT_IN", "ENTRY_POINTS", "describe", "find"]
 ENTRY_POINTS: Final = "fluxbed.schedulers"
 BUILT_IN: Final[Mapping[str, str]] = {
     "flux": "scheduler.policies.flux:Flux",
+    "flux-exact": "scheduler.policies.exact:FluxExact",
     "static": "scheduler.policies.static:Static",
     "rotor-direct": "scheduler.policies.rotor:RotorDirect",
     "rotor-vlb": "scheduler.policies.rotor:RotorVlb",

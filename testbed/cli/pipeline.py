@@ -127,7 +127,7 @@ def plan_job(job: Job, spec: str, options: Mapping[str, Any]) -> Plan:
     from scheduler.bounds import lower_bound_ns
     from scheduler.dispatch.simulator import simulate
     from scheduler.model.problem import Problem
-    from scheduler.model.program import TimedProgram
+    from scheduler.model.program import OrderedProgram, TimedProgram
     from scheduler.policies.registry import find
     from testbed.files.plan import Plan, Prediction
 
@@ -145,7 +145,9 @@ def plan_job(job: Job, spec: str, options: Mapping[str, Any]) -> Plan:
     program = scheduler.plan(problem)
     timeline = simulate(graph, fabric, program, lookahead_ns=options["lookahead_ns"])
     iteration_ns = timeline.iteration_ns(skip=SKIP_SIMULATED)
+    proof = program.proof if isinstance(program, OrderedProgram) else None
     bound = lower_bound_ns(graph, fabric, atomic=not isinstance(program, TimedProgram))
+    bound_ns = max(bound.value_ns, proof.lower_bound_ns if proof else 0.0)
     return Plan.of(
         program,
         scheduler=scheduler,
@@ -156,8 +158,10 @@ def plan_job(job: Job, spec: str, options: Mapping[str, Any]) -> Plan:
         budget_s=budget_s,
         predicted=Prediction(
             iteration_ns=iteration_ns,
-            lower_bound_ns=bound.value_ns,
-            proven_optimal=iteration_ns is not None and bound.proves(iteration_ns),
+            lower_bound_ns=bound_ns,
+            proven_optimal=iteration_ns is not None and iteration_ns <= bound_ns,
+            solver_status=proof.status if proof else None,
+            gap=iteration_ns / bound_ns - 1 if iteration_ns and bound_ns else None,
         ),
     )
 

@@ -56,11 +56,17 @@ _Option: TypeAlias = bool | int | float | str | None
 
 
 class Prediction(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What the planner promises; null where it promises nothing."""
+    """What the planner promises; null where it promises nothing.
+
+    `solver_status` is what an exact solver said of its answer, `gap` how far the iteration is above
+    the best bound, 0.01 for 1 %.
+    """
 
     iteration_ns: float | None = None
     lower_bound_ns: float | None = None
     proven_optimal: bool | None = None
+    solver_status: str | None = None
+    gap: float | None = None
 
 
 class SchedulerRecord(Struct, forbid_unknown_fields=True, kw_only=True):
