@@ -41,4 +41,4 @@ def warm_up_dispatch() -> None:
     simulate(graph, fabric, two_hops, iterations=1)
     simulate(graph, fabric, two_hops, iterations=1, quantum_bytes=1)
     packets = Fabric(nodes=2, planes=(Plane(node_of=(0, 1), rate_bps=10**9, kind="eps"),))
-    simulate(graph, packets, TimedProgram(period_ns=1, planes=((),)), iterations=1)
+    simulate(graph, packets, TimedProgram(period_ns=10**6, planes=((),)), iterations=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from scheduler.model.program import TimedProgram
 from scheduler.policies.base import Planner
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from topologies.fabric import Fabric
 
 __all__ = ["PacketFair"]
+
+_PERIOD_NS: Final = 10**9  # of nothing: a program is looked at once a period
 
 
 class PacketFair(Planner):
@@ -36,4 +38,4 @@ class PacketFair(Planner):
 
     def plan(self, problem: Problem) -> TimedProgram:
         """Return the program that plans nothing."""
-        return TimedProgram(period_ns=1, planes=((),) * len(problem.fabric.planes))
+        return TimedProgram(period_ns=_PERIOD_NS, planes=((),) * len(problem.fabric.planes))
