@@ -12,7 +12,10 @@ list of circuits each iteration. A port that serves k > 1 different nodes in it 
 at least k times an iteration, counting the change back across the wrap, and is dark for tau each
 time; a port that serves one node need never change. With k nodes to serve and k > s, at most s-1
 ports serve one node each (were it s, only s would be served), so the others serve k-s+1 at least,
-and s*T >= W + (k-s+1)*tau. Where programs need not be cyclic no miss is counted.
+and s*T >= W + (k-s+1)*tau. Nor can the misses be spread evenly: of the longest messages to each of
+i*s+1 nodes some port has i+1, for i > 0 with as many changes, so T >= the sum of the i+1 shortest
+of these, each with its tau. A duplex port serves those it sends to and those it receives from.
+Where programs need not be cyclic no miss is counted.
 
 *Windows.* Let u and v be tasks such that every message of a set S, moved by one side of a node,
 must come after u and before v. Then v starts at least L(S) after u ends, where L is the least time
@@ -64,13 +67,17 @@ class Bound:
 
 
 class _Side(NamedTuple):
-    """The ports of one node, one way: how many, what they carry together, the least tau."""
+    """The ports of one node, one way: how many, what they carry together, the least tau.
+
+    `duplex`: all its optical ports are, so that both ways share their circuits.
+    """
 
     ports: int
     rate_bps: int
     fastest_bps: int
     equal: bool
     delay_ns: int
+    duplex: bool
 
 
 def lower_bound_ns(
@@ -124,6 +131,7 @@ def _side(fabric: Fabric, node: int) -> _Side:
         fastest_bps=max(rates, default=0),
         equal=len(set(rates)) == 1,
         delay_ns=min(delays, default=0),
+        duplex=all(plane.duplex for plane in fabric.planes if plane.kind == "ocs"),
     )
 
 
@@ -194,7 +202,14 @@ def _busiest(
             mine = by_node[bounds[node] : bounds[node + 1]]
             if len(mine) == 0:
                 continue
-            extra = len(np.unique(other[mine])) - side.ports
+            served = _longest(other[mine], size[mine])
+            if side.duplex:  # those it only receives from, or sends to, are served too
+                back = messages[peers[messages] == node]
+                served = _longest(
+                    np.concatenate([other[mine], ends[back]]),
+                    np.concatenate([size[mine], graph.size_bytes[back]]),
+                )
+            extra = len(served) - side.ports
             misses = extra + 1 if atomic and cyclic and extra > 0 else 0
             if atomic and side.equal:
                 rate = np.full(len(mine), side.fastest_bps)
@@ -202,9 +217,30 @@ def _busiest(
                 bound = Fraction(load + misses * side.delay_ns, side.ports)
             else:
                 bound = Fraction(int(size[mine].sum()) * _BITS_PER_BYTE_NS, side.rate_bps)
+            if misses:
+                bound = max(bound, Fraction(_crowded_ns(served, side)))
             if bound > best:
                 best, name = bound, f"port of node {node}, {way}"
     return best, name
+
+
+def _longest(nodes: Int64s, size_bytes: Int64s) -> Int64s:
+    """Return the size of the longest message of each node that occurs, most first."""
+    found, place = np.unique(nodes, return_inverse=True)
+    longest = np.zeros(len(found), np.int64)
+    np.maximum.at(longest, place.reshape(-1), size_bytes)
+    return np.sort(longest)[::-1]
+
+
+def _crowded_ns(served: Int64s, side: _Side) -> int:
+    """Return the least time of a port that has more than its share of messages and changes."""
+    rate = np.full(len(served), side.fastest_bps)
+    wire = _wire_ns(served, rate, whole=side.equal)
+    least = 0
+    for more in range(1, (len(served) - 1) // side.ports + 1):
+        shortest = wire[: more * side.ports + 1][-more - 1 :]
+        least = max(least, int(shortest.sum()) + (more + 1) * side.delay_ns)
+    return least
 
 
 class _Arcs:

@@ -56,7 +56,8 @@ def test_peers_with_a_port_each_need_no_change() -> None:
 
 def test_windows_see_the_ports_between_two_tasks() -> None:
     graph = fan(3).graph()
-    bound = lower_bound_ns(graph, rails(nodes=4, planes=2, delay_ns=50_000))
+    fabric = rails(nodes=4, planes=2, delay_ns=50_000)
+    bound = lower_bound_ns(graph, fabric, cyclic=False)
     # Two of the three share a port, with a change between them.
     assert bound.value_ns == 1000 + 2 * MB_NS + 50_000
     assert bound.kind == "dependencies and ports"
@@ -166,3 +167,22 @@ def test_nothing_beats_the_bound(one: int, other: int, name: str) -> None:
     # Fragmenting programs may start out late and catch up; what they gain is less than a period.
     slack = program.period_ns if isinstance(program, TimedProgram) else 0
     assert ends[-1] - ends[1] + slack >= 38 * bound.value_ns
+
+
+def test_misses_cannot_be_spread_evenly() -> None:
+    graph = fan(3).graph()
+    bound = lower_bound_ns(graph, rails(nodes=4, planes=2, delay_ns=10**6))
+    # Three circuits on two ports: one of them changes twice, there and back.
+    assert bound.parts["port of node 0, out"] == 2 * MB_NS + 2 * 10**6
+
+
+def test_a_duplex_port_serves_senders_and_receivers() -> None:
+    build = Builder(3)
+    for r in range(3):
+        build.compute(r, 1000)
+    build.collective([0, 1, 2], [(0, 1, 10**6, 0, []), (2, 0, 10**6, 0, [])], 0)
+    graph = build.graph()
+    fabric = rails(nodes=3, planes=1, delay_ns=50_000)
+    assert lower_bound_ns(graph, fabric).kind == "dependencies"
+    duplex = rails(nodes=3, planes=1, delay_ns=50_000, duplex=True)
+    assert lower_bound_ns(graph, duplex).parts["port of node 0, out"] == 2 * MB_NS + 2 * 50_000

@@ -1,0 +1,129 @@
+"""Make the instances that Flux is tested against: `tests/oracle/*.json`.
+
+    python benchmarks/oracle.py training --limit 10   # resumes; --again: the open ones
+    python benchmarks/oracle.py random --limit 10
+
+*training*: steps of 4 to 8 ranks (TP, DP, PP, EP mixes) on 1 to 3 planes, tau 1 us to 1 ms, with at
+least 60 messages, a node with more peers than planes, and a first decode at least 1 % above the
+bound. *random*: graphs of up to 60 messages without symmetry, closed by a barrier. A file holds the
+seeds the instances are made from again, the best value known and the best bound: `proven` where
+they meet, to the nanosecond.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from scheduler.bounds import lower_bound_ns
+from scheduler.model.problem import Problem
+from scheduler.policies.exact import FluxExact
+from scheduler.policies.workbench import ITERATIONS, Workbench
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.scheduler.oracle import FORMAT, KINDS, VERSION, instance, load, path_of, period_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from scheduler.model.taskgraph import TaskGraph
+    from topologies import Fabric
+
+LEAST_MESSAGES = 60
+LEAST_GAP = 0.01
+
+
+def fits(kind: str, graph: TaskGraph, fabric: Fabric) -> bool:
+    """Say whether an instance is hard enough to be one of its kind."""
+    messages = graph.messages
+    if kind == "random":
+        return 0 < len(messages) <= LEAST_MESSAGES
+    pairs = np.unique(np.stack([graph.src[messages], graph.dst[messages]]), axis=1)
+    peers = max(np.bincount(end).max() for end in pairs)
+    if len(messages) < LEAST_MESSAGES or peers <= len(fabric.planes):
+        return False
+    first = Workbench(Problem(graph=graph, fabric=fabric)).ranked[0].value_ns / (ITERATIONS - 2)
+    return first >= (1 + LEAST_GAP) * lower_bound_ns(graph, fabric).value_ns
+
+
+def seeds(kind: str, count: int, known: list[int]) -> Iterator[int]:
+    """Yield the first `count` seeds whose instances fit, those already known without a look."""
+    found, seed = 0, 0
+    while found < count:
+        if seed in known or ((not known or seed > known[-1]) and fits(kind, *instance(kind, seed))):
+            found += 1
+            yield seed
+        seed += 1
+
+
+def solve(kind: str, seed: int, limit_s: float, budget_s: float) -> dict[str, Any]:
+    """Solve one instance."""
+    graph, fabric = instance(kind, seed)
+    problem = Problem(graph=graph, fabric=fabric, budget_s=budget_s)
+    began = time.monotonic()
+    program = FluxExact(time_ns=round(limit_s * 1e9)).plan(problem)
+    assert program.proof is not None
+    return {
+        "seed": seed,
+        "messages": len(graph.messages),
+        "planes": len(fabric.planes),
+        "delay_ns": fabric.planes[0].delay_ns,
+        "value_ns": period_ns(graph, fabric, program),
+        "bound_ns": program.proof.lower_bound_ns,
+        "proven": program.proof.status == "optimal",
+        "wall_s": round(time.monotonic() - began, 1),
+    }
+
+
+def save(kind: str, rows: list[dict[str, Any]]) -> None:
+    """Write the file, a line for each instance."""
+    lines = ",\n".join("  " + json.dumps(row) for row in sorted(rows, key=lambda r: r["seed"]))
+    head = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": kind,
+        "solver": f"OR-tools {importlib.metadata.version('ortools')}",
+    }
+    text = json.dumps(head)[:-1] + f', "instances": [\n{lines}\n]}}\n'
+    path_of(kind).write_text(text, encoding="utf-8")
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(KINDS))
+@click.option("--instances", default=200, help="How many.")
+@click.option("--limit", default=10.0, help="Seconds for each.")
+@click.option("--budget", default=1.0, help="Of them for Flux, which begins.")
+@click.option("--again", is_flag=True, help="Solve those again that are not proven.")
+@click.option("--for", "for_s", default=1e9, help="Stop after so many seconds.")
+def main(kind: str, instances: int, limit: float, budget: float, again: bool, for_s: float) -> None:  # noqa: FBT001, PLR0917 (click's)
+    """Solve instances and save them, one by one."""
+    began = time.monotonic()
+    rows = {row["seed"]: row for row in load(kind)} if path_of(kind).exists() else {}
+    for seed in seeds(kind, instances, sorted(rows)):
+        if time.monotonic() - began > for_s:
+            break
+        old = rows.get(seed)
+        if old and (old["proven"] or not again):
+            continue
+        row = solve(kind, seed, limit, budget)
+        if old and not row["proven"]:
+            row["value_ns"] = min(old["value_ns"], row["value_ns"])
+            row["bound_ns"] = max(old["bound_ns"], row["bound_ns"])
+        rows[seed] = row
+        save(kind, list(rows.values()))
+    gaps = [row["value_ns"] / row["bound_ns"] - 1 for row in rows.values()]
+    proven = sum(row["proven"] for row in rows.values())
+    print(f"{kind}: {len(rows)} instances, {proven} proven, gap of the best known to the bound:")
+    print(f"mean {np.mean(gaps):.3%}, worst {max(gaps):.3%}")
+
+
+if __name__ == "__main__":
+    main()
