@@ -28,6 +28,8 @@ _VERBS: Final = {
     "simulate": "Predict what schedulers do to a workload.",
     "run": "The same on the emulated fabric, with real packets (root).",
     "compare": "Ratios between runs; predicted against measured.",
+    "sweep": "A grid of simulate or run, resumable.",
+    "figure": "A figure for a paper, from a sweep.",
     "report": "(Re)write the report of a run.",
     "clean": "Remove what interrupted runs left behind, and nothing else.",
     "topologies": "The topologies that exist.",

@@ -1,0 +1,257 @@
+"""What a sweep does at one point: the steps of simulate and run, told by settings."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from testbed.cli.pipeline import Contender, expansion_options, load, plan_job, prepare
+from topologies.errors import FluxbedError, UsageError
+from topologies.units import parse_bytes, parse_duration_ns, parse_rate_bps
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from scheduler.model.nic import Injection as InjectionKind
+    from scheduler.model.program import Program
+    from scheduler.model.workload import Workload
+    from testbed.cli.pipeline import Job
+    from testbed.files.plan import Plan
+    from testbed.files.summary import Summary
+    from testbed.sweep.point import Point
+    from topologies.fabric import Fabric
+
+__all__ = ["emulate_point", "simulate_point"]
+
+_PARSERS: Final = {
+    "bucket": ("bucket_bytes", parse_bytes),
+    "chunk": ("chunk_bytes", parse_bytes),
+    "reduce_bw": ("reduce_bw_bps", parse_rate_bps),
+    "scale_up": ("scale_up_bps", parse_rate_bps),
+}
+_IMPORT: Final = {
+    "importer": None, "ranks": None, "window": None, "strict": False, "compute_scale": None,
+}  # fmt: skip
+_EXPANSION: Final[dict[str, Any]] = {
+    "channels": 1, "chunk_bytes": None, "split": 1, "protocol": "Simple", "eager_send": False,
+    "reduce_bw_bps": None, "scale_up_bps": None, "sizes": {}, "iteration": None,
+}  # fmt: skip
+_KEPT: Final = 4  # jobs a process remembers: the points of one follow each other
+
+
+def _parsed(settings: dict[str, Any]) -> dict[str, Any]:
+    """Read what is written with a unit, under the name of its parameter."""
+    parsed = dict(settings)
+    for name in _PARSERS.keys() & settings.keys():
+        parameter, parse = _PARSERS[name]
+        parsed[parameter] = parse(parsed.pop(name))
+    return parsed
+
+
+@lru_cache(maxsize=_KEPT)
+def _workload(encoded: bytes) -> Workload:
+    source = msgspec.json.decode(encoded)
+    if "path" in source:
+        from pathlib import Path
+
+        return load([Path(source.pop("path"))], {**_IMPORT, **source})
+    from testbed.synth import synth
+
+    return synth(source.pop("model"), **_parsed(source))
+
+
+@lru_cache(maxsize=_KEPT)
+def _job(source: bytes, topology: str, expansion: bytes) -> Job:
+    from testbed.files.fabric import load_fabric
+
+    workload = _workload(source)
+    options = expansion_options(msgspec.json.decode(expansion))
+    return prepare(workload, load_fabric(topology, workload.world), options)
+
+
+def _job_of(point: Point) -> Job:
+    source = point.part("workload") or point.part("synth") | {"seed": point["seed"]}
+    topology = point.part("topology")
+    spec = [str(topology.pop("name"))]
+    spec += [f"{key}={_written(value)}" for key, value in topology.items()]
+    expansion = point.part("expansion")
+    collectives = _collectives(expansion.pop("algorithm", None))
+    for key in [key for key in expansion if key.startswith("collectives.")]:
+        collectives[key.removeprefix("collectives.")] = expansion.pop(key)
+    chosen = {**_EXPANSION, **_parsed(expansion), "collectives": collectives}
+    return _job(
+        msgspec.json.encode(source, order="deterministic"),
+        ",".join(spec),
+        msgspec.json.encode(chosen, order="deterministic"),
+    )
+
+
+def _written(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _collectives(algorithm: str | None) -> dict[str, str]:
+    """Name `algorithm` for every kind of collective that has one of that name."""
+    from scheduler.model.collectives import ALGORITHMS
+
+    if algorithm is None:
+        return {}
+    found = {kind: algorithm for kind, named in ALGORITHMS.items() if algorithm in named}
+    if not found:
+        known = ", ".join(dict.fromkeys(name for named in ALGORITHMS.values() for name in named))
+        what = f"there is no algorithm {algorithm!r}"
+        why = f"the algorithms are {known}"
+        raise UsageError(what, "expansion", why, "choose one of them")
+    return found
+
+
+def _options(point: Point) -> dict[str, Any]:
+    """Return what planning and executing take from the command line elsewhere."""
+    return {
+        "seed": point["seed"],
+        "budget_ns": parse_duration_ns(str(point.get("budget", "1s"))),
+        "lookahead_ns": parse_duration_ns(str(point.get("lookahead", "0"))),
+        "iterations": point["iterations"],
+        "skip": point["skip"],
+    }
+
+
+def simulate_point(point: Point) -> dict[str, Any]:
+    """Plan and simulate a point; return its summary as flat results.
+
+    Raises `FluxbedError` where it cannot be done.
+    """
+    job, options = _job_of(point), _options(point)
+    began_s = time.perf_counter()
+    plan = plan_job(job, str(point["scheduler"]), options)
+    result = {"plan_wall_s": time.perf_counter() - began_s}
+    summary = _simulated(job, plan, str(point["scheduler"]), options)
+    phases = int(point.get("phases", 1))
+    return {
+        **_flat(summary),
+        **_size(job),
+        **result,
+        **_over_phases(job, plan.fabric, plan.program, options, phases),
+    }
+
+
+def _simulated(job: Job, plan: Plan, label: str, options: dict[str, Any]) -> Summary:
+    from scheduler.dispatch.simulator import simulate
+    from scheduler.model.nic import account_nics
+    from testbed.files.manifest import Injection
+    from testbed.files.summary import summarise
+
+    graph, window = job.expansion.graph, Injection()
+    timeline = simulate(
+        graph,
+        plan.fabric,
+        plan.program,
+        iterations=options["iterations"],
+        lookahead_ns=options["lookahead_ns"],
+    )
+    kinds: tuple[InjectionKind, ...] = ("eager", "paced")
+    accounts = {
+        kind: account_nics(
+            graph,
+            plan.fabric,
+            timeline,
+            kind,
+            feedback_ns=window.feedback_ns,
+            mtu_bytes=window.mtu_bytes,
+        )
+        for kind in kinds
+    }
+    return summarise(
+        graph,
+        plan.fabric,
+        timeline,
+        accounts,
+        scheduler=label,
+        rank_to_node=job.expansion.rank_to_node,
+        skip=options["skip"],
+        promised=plan.predicted,
+    )
+
+
+def _flat(summary: Summary) -> dict[str, Any]:
+    """Return a summary without lists, its inner tables by dotted name and times by their unit."""
+    flat: dict[str, Any] = {}
+    for key, value in msgspec.to_builtins(summary).items():
+        if isinstance(value, dict):
+            flat |= {f"{key}.{inner}": number for inner, number in value.items()}
+        elif not isinstance(value, list) and key not in ("scheduler", "status"):
+            flat[key] = value
+    return flat
+
+
+def _size(job: Job) -> dict[str, Any]:
+    return {"ranks": job.workload.world, "tasks": job.expansion.graph.tasks}
+
+
+def _over_phases(
+    job: Job, fabric: Fabric, program: Program, options: dict[str, Any], phases: int
+) -> dict[str, Any]:
+    """Return mean and range of the iteration over start phases; nothing has a phase but cycles."""
+    from scheduler.dispatch.simulator import simulate_phases
+    from scheduler.model.program import TimedProgram
+
+    if phases == 1 or not isinstance(program, TimedProgram):
+        return {}
+    found = simulate_phases(
+        job.expansion.graph,
+        fabric,
+        program,
+        phases=phases,
+        iterations=options["iterations"],
+        skip=options["skip"],
+    )
+    return {
+        "iteration_mean_ns": found.mean_ns,
+        "iteration_least_ns": found.least_ns,
+        "iteration_most_ns": found.most_ns,
+    }
+
+
+def emulate_point(point: Point, runs: Path) -> dict[str, Any]:
+    """Execute a point on the emulated fabric; its run directory goes into `runs`, by its id.
+
+    Raises `FluxbedError` where it cannot be done.
+    """
+    from testbed.cli.contest import Attempt
+    from testbed.cli.run import Stage
+
+    job, options = _job_of(point), _options(point)
+    label = str(point["scheduler"])
+    attempt = Attempt(
+        contender=Contender(label=label),
+        job=job,
+        plan=plan_job(job, label, options),
+        options=options,
+        output=_unused(runs, point.id),
+    )
+    factor = point.get("dilation", 0.0)
+    with contextlib.ExitStack() as stack:
+        record = Stage(stack, float(factor) or None, dry=False).execute(attempt)
+    if record["status"] != "ok":
+        why = "the run did not finish"
+        raise FluxbedError(
+            f"its status is {record['status']}", record["run"], why, "see its report"
+        )
+    flat = {
+        key: value
+        for key, value in record.items()
+        if not isinstance(value, list | dict) and key not in ("scheduler", "status")
+    }
+    return flat | _size(job)
+
+
+def _unused(runs: Path, name: str) -> Path:
+    """Return a directory for a run: a second attempt at a point does not touch the first."""
+    number = 1
+    while (path := runs / (name if number == 1 else f"{name}-{number}")).exists():
+        number += 1
+    return path

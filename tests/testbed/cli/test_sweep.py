@@ -1,0 +1,206 @@
+"""`sweep` and `figure` as a user chains them, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EXPERIMENT = """
+format = "fluxbed-experiment"
+version = 1
+title = "Two schedulers, two delays"
+schedulers = ["rotor-direct", "flux", "static"]
+budget = "1ms"
+phases = 4
+
+[workload]
+path = "step.workload.jsonl"
+
+[topology]
+name = "rails"
+planes = 1
+delay = ["10us", "1ms"]
+
+[expansion]
+algorithm = "direct"
+"""
+
+
+@pytest.fixture(scope="session")
+def experiment(step: Path) -> Path:
+    path = step.parent / "two.toml"
+    path.write_text(EXPERIMENT, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def table(experiment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a finished sweep of `experiment`."""
+    from testbed.cli.evaluation import simulate_point
+    from testbed.sweep import Store, read_experiment, sweep
+
+    points = read_experiment(experiment).points(experiment)
+    store = Store(tmp_path_factory.mktemp("sweep") / "two", experiment.read_bytes())
+    sweep(points, simulate_point, store, None)
+    store.write_table(points)
+    return store.path
+
+
+def test_a_sweep_is_what_simulate_says_point_by_point(
+    fluxbed: Any, step: Path, table: Path, tmp_path: Path
+) -> None:
+    frame = pl.read_parquet(table / "table.parquet")
+    assert frame["scheduler"].to_list() == ["rotor-direct", "flux", "static"] * 2
+    assert frame["status"].to_list() == ["ok", "ok", "failed"] * 2
+    code, out, _ = fluxbed(
+        "simulate", step, "-t", "rails,planes=1,delay=10us", "-s", "rotor-direct", "-s", "flux",
+        "--collective", "all_reduce=direct", "--collective", "all_gather=direct", "--collective",
+        "reduce_scatter=direct", "--budget", "1ms", "-o", tmp_path / "runs", "--format", "json",
+    )  # fmt: skip
+    assert code == 0
+    for row, record in zip(frame.rows(named=True), json.loads(out), strict=False):
+        for key in ("iteration_ns", "nic_peak_bytes_eager", "reconfigurations", "exposed_comm_ns"):
+            assert row[key] == record[key], key
+    rotor = frame.row(0, named=True)
+    assert rotor["iteration_least_ns"] <= rotor["iteration_ns"] <= rotor["iteration_most_ns"]
+    assert frame["iteration_mean_ns"].is_null().to_list() == [False, True, True] * 2
+
+
+def test_a_sweep_is_resumed_and_tells_its_failures(
+    fluxbed: Any, experiment: Path, tmp_path: Path
+) -> None:
+    words = ["sweep", experiment, "-o", tmp_path / "s", "-j", 1]
+    code, out, err = fluxbed(*words, "--only", "topology.delay=10us", "--format", "json")
+    assert code == 0
+    assert [(r["scheduler"], r["points"], r["failed"], r["best"]) for r in json.loads(out)] == [
+        ("rotor-direct", 1, 0, 0),
+        ("flux", 1, 0, 1),
+        ("static", 1, 1, 0),
+    ]
+    lines = err.splitlines()
+    assert lines[0] == f"{tmp_path / 's' / 'table.parquet'}: 3 points"
+    assert lines[1].startswith("1 failed: static: node ")
+    code, out, err = fluxbed(*words)
+    assert code == 0
+    assert err.splitlines()[0].endswith("table.parquet: 6 points, 3 of them before")
+    assert [line.split()[:3] for line in out.splitlines()[1:]] == [
+        ["rotor-direct", "2", "0"],
+        ["flux", "2", "0"],
+        ["static", "2", "2"],
+    ]
+
+
+def test_a_sweep_in_which_all_fails_fails(fluxbed: Any, experiment: Path, tmp_path: Path) -> None:
+    words = ["sweep", experiment, "-o", tmp_path / "s", "-j", 1, "--only", "scheduler=static"]
+    assert fluxbed(*words)[0] == 1
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf", "png"])
+def test_a_figure_says_what_it_shows(fluxbed: Any, table: Path, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"f.{kind}"
+    code, out, err = fluxbed(
+        "figure", table, "-x", "topology.delay", "-y", "iteration_ns", "-o", path
+    )
+    assert (code, err) == (0, f"written: {path}\n")
+    assert out == (
+        "Iteration time against reconfiguration delay τ, by scheduler. Workload: "
+        "step.workload.jsonl. Topology: rails, planes 1. Collectives: direct. Planning: budget "
+        "1ms, seed 0, phases 4. Injection: unlimited NIC buffers, which never change timing. "
+        "Window: iterations 3 to 12, circuits carried over. Points without a result, not shown: "
+        "2.\n"
+    )
+    data = path.read_bytes()
+    assert data.startswith({"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[kind])
+    if kind == "svg":
+        text = data.decode()
+        for word in ("rotor-direct", "flux", "reconfiguration delay τ (µs)", "iteration time (ms)"):
+            assert f">{word}<" in text
+        assert ">static<" not in text
+
+
+def test_nothing_to_compare_with_is_said(fluxbed: Any, table: Path, tmp_path: Path) -> None:
+    path = tmp_path / "f.svg"
+    code, out, err = fluxbed(
+        "figure", table, "-x", "topology.delay", "-y", "iteration_ns", "-o", path,
+        "--relative-to", "bvn",
+    )  # fmt: skip
+    assert (code, out) == (2, "")
+    assert err == (
+        "figure: there is no scheduler 'bvn', because there are rotor-direct, flux: "
+        "choose one of them\n"
+    )
+
+
+WRONG = {
+    "a column that is not there": (
+        ["-x", "topology.colour", "-y", "iteration_ns", "-o", "f.svg"],
+        "figure: there is no column 'topology.colour', because the columns are point, ",
+    ),
+    "words instead of numbers": (
+        ["-x", "topology.delay", "-y", "status", "-o", "f.svg"],
+        "figure: 'status' has no numbers, because it is of type String: choose another -y\n",
+    ),
+    "another kind of file": (
+        ["-x", "topology.delay", "-y", "iteration_ns", "-o", "f.doc"],
+        "f.doc: it is no kind of figure, because figures are .pdf, .svg, .png: name a .pdf file\n",
+    ),
+    "no condition": (
+        ["-x", "topology.delay", "-y", "iteration_ns", "-o", "f.svg", "--where", "flux"],
+        (
+            "--where: 'flux' is no condition, because a condition is COLUMN=VALUE: write "
+            "scheduler=flux\n"
+        ),
+    ),
+    "nothing left": (
+        ["-x", "topology.delay", "-y", "iteration_ns", "-o", "f.svg", "--where", "scheduler=x"],
+        (
+            "figure: nothing is left to draw, because no row has all that is asked for: ask for "
+            "less with --where\n"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_figure_is_one_sentence(fluxbed: Any, table: Path, case: str) -> None:
+    words, sentence = WRONG[case]
+    code, out, err = fluxbed("figure", table, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(sentence)
+    assert err.count("\n") == 1
+
+
+def test_what_is_no_sweep_is_named(fluxbed: Any, tmp_path: Path) -> None:
+    code, out, err = fluxbed("figure", tmp_path, "-x", "a", "-y", "b", "-o", tmp_path / "f.svg")
+    assert (code, out) == (5, "")
+    assert err.startswith(
+        f"{tmp_path / 'table.parquet'}: this is not the table of a sweep, because"
+    )
+    assert err.count("\n") == 1
+
+
+def test_only_names_a_setting(fluxbed: Any, experiment: Path, tmp_path: Path) -> None:
+    words = ["sweep", experiment, "-o", tmp_path / "s", "--only"]
+    assert fluxbed(*words, "colour=1") == (
+        2,
+        "",
+        (
+            "--only: 'colour=1' is not SETTING=VALUE, because the settings are workload.path, "
+            "topology.name, topology.planes, topology.delay, expansion.algorithm, budget, seed, "
+            "scheduler, iterations, skip, phases: write scheduler=flux\n"
+        ),
+    )
+    assert fluxbed(*words, "seed=7") == (
+        2,
+        "",
+        (
+            "--only: no point is left, because no combination has seed=7: "
+            "see the experiment's lists\n"
+        ),
+    )
