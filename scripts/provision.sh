@@ -114,7 +114,7 @@ install_python_part() {
   fi
   local pip=("$VENV/bin/python" -m pip install --disable-pip-version-check --no-input -q --retries 5 --timeout 120
     --constraint "$ROOT/scripts/constraints.txt")
-  local extras=dev
+  local extras=dev,exact,cluster
   "${pip[@]}" setuptools || die "pip could not reach its package index: check the network (PIP_INDEX_URL, https_proxy), then repeat"
   if [ "$(uname -m)" = x86_64 ] && ! grep -qw avx2 /proc/cpuinfo; then # polars is compiled for AVX2 by default
     "${pip[@]}" 'polars[rtcompat]' || die "pip could not install polars for this processor: see its message above"
@@ -125,9 +125,14 @@ install_python_part() {
 }
 
 compile_kernels() {
-  local compile=("$VENV/bin/python" -c 'import fluxbed, scheduler.kernel; scheduler.kernel.compile_all()')
-  (cd / && "${compile[@]}") || die "the kernels do not compile: see the message above"
-  [ ${#SUDO[@]} = 0 ] || (cd / && "${SUDO[@]}" "${compile[@]}") || die "root cannot compile the kernels: see the message above"
+  local ours=("$VENV/bin/python" -c 'import scheduler.kernel as k; k.compile_all(); print(k.cache_directory() or "")')
+  local roots=("${SUDO[@]}" "$VENV/bin/python" -c 'import scheduler.kernel as k; print(k.cache_directory() or "")')
+  local from to
+  from=$(cd / && "${ours[@]}") || die "the kernels do not compile: see the message above"
+  [ ${#SUDO[@]} -gt 0 ] && [ -n "$from" ] || return 0
+  to=$(cd / && "${roots[@]}") || die "root cannot use $VENV: see the message above"
+  # root, who runs this environment too, need not compile the same again
+  [ -z "$to" ] || "${SUDO[@]}" test -e "$to/complete" || "${SUDO[@]}" cp -r "$from/." "$to/"
 }
 
 trust_extra_authorities

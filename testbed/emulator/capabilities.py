@@ -38,6 +38,7 @@ _PACKAGES: Final = ("numba", "numpy", "pyroute2", "mininet", "setuptools")
 _LEAST_CORES: Final = 2
 _TOOLS: Final = {"mnexec": "mininet", "ip": "iproute2", "ifconfig": "net-tools"}
 _FINEST_TIMER_NS: Final = 1000
+_REALTIME: Final = "SCHED_FIFO"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,14 @@ def check_machine() -> list[Capability]:
     return [*found, _timers(), _cores(), _files(), _cgroups(), _realtime_share(), _load(), _swap()]
 
 
-def require_emulation() -> None:
-    """Raise `MachineError` for the first thing this machine lacks to emulate a fabric."""
+def require_emulation(*, realtime: bool = True) -> None:
+    """Raise `MachineError` for the first thing this machine lacks to emulate a fabric.
+
+    Without `realtime` nothing is to be measured: the machine need not allow real-time threads.
+    """
     for capability in check_machine():
+        if capability.name == _REALTIME and not realtime:
+            continue
         if capability.required and not capability.ok:
             what = f"the emulated fabric needs {capability.name}"
             raise MachineError(what, "this machine", capability.detail, capability.fix)
@@ -175,8 +181,8 @@ def _realtime() -> list[Capability]:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except OSError as refused:
         fix = "run as root outside a cgroup without real-time share (cpu.rt_runtime_us)"
-        return [Capability("SCHED_FIFO", ok=False, detail=str(refused), fix=fix)]
-    return [Capability("SCHED_FIFO", ok=True, detail="a thread can be real-time")]
+        return [Capability(_REALTIME, ok=False, detail=str(refused), fix=fix)]
+    return [Capability(_REALTIME, ok=True, detail="a thread can be real-time")]
 
 
 def _timers() -> Capability:

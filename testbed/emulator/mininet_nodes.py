@@ -5,21 +5,81 @@ Imports Mininet, so it is imported inside functions only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import os
+import select
+import time
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Host, Switch
 
+from topologies import MachineError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CircuitNet", "FabricNet", "OCSSwitch", "ReadyLink"]
+__all__ = ["CircuitNet", "FabricHost", "FabricNet", "OCSSwitch", "ReadyLink"]
 
 _PING_S: Final = "0.2"
+_START_S: Final = 60.0  # a shell takes milliseconds, or seconds on an emulated processor
+_PROMPT: Final = chr(127)
+_LOOK_MS: Final = 50
+_SAID: Final = 500
 
 
-class OCSSwitch(Switch):  # type: ignore[misc] # Mininet is untyped
+class _StartsOrSays:
+    """A Mininet node whose shell starts in time, or it is a `MachineError`.
+
+    Mininet waits for the shell's prompt on a terminal that it keeps open itself: should `mnexec`
+    die before, it would wait forever. So its first read comes back with the whole prompt.
+    """
+
+    name: str
+    shell: Any
+    stdin: Any
+    slave: int
+
+    _prompted = False
+
+    def read(self, size: int = 1024) -> str:
+        """Read from the shell; the first time, up to its first prompt."""
+        if not self._prompted:
+            self._prompted = True
+            return self._first_prompt()
+        read: str = super().read(size)  # type: ignore[misc] # of the Mininet node beside us
+        return read
+
+    def _first_prompt(self) -> str:
+        said, until_s = "", time.monotonic() + _START_S
+        readable = select.poll()  # Mininet's own also waits for the terminal to be writable
+        readable.register(self.stdin, select.POLLIN)
+        while not said.endswith(_PROMPT):
+            if readable.poll(_LOOK_MS):
+                said = (said + self.read())[-_SAID:]
+            elif (ended := self.shell.poll()) is not None:
+                quoted = " ".join(said.split()) or "nothing"
+                self._refuse(f"mnexec ended with exit code {ended}, having said: {quoted}")
+            if time.monotonic() > until_s:
+                self._refuse(f"mnexec gives no shell within {_START_S:g} s")
+        return said
+
+    def _refuse(self, why: str) -> NoReturn:
+        """Let go of the shell, as Mininet does of one that ends, and say why."""
+        self.shell.kill()
+        self.shell.wait()
+        self.shell = None
+        self.stdin.close()
+        os.close(self.slave)
+        fix = "run fluxbed doctor, and install the package mininet again"
+        raise MachineError("Mininet cannot start a node", self.name, why, fix)
+
+
+class FabricHost(_StartsOrSays, Host):  # type: ignore[misc] # Mininet is untyped
+    """A host of the fabric."""
+
+
+class OCSSwitch(_StartsOrSays, Switch):  # type: ignore[misc] # Mininet is untyped
     """One plane. Its ports count from 0; the crossbar is attached to it once its links exist."""
 
     portBase = 0  # noqa: N815 (Mininet's name)
@@ -82,7 +142,9 @@ class FabricNet(CircuitNet):
     """The Mininet behind `EmulatedFabric`: no controllers, everything configured elsewhere."""
 
     def __init__(self) -> None:
-        super().__init__(controller=None, switch=OCSSwitch, link=ReadyLink, build=False)
+        super().__init__(
+            controller=None, host=FabricHost, switch=OCSSwitch, link=ReadyLink, build=False
+        )
 
     def configHosts(self) -> None:  # noqa: N802 (Mininet's name)
         """Nothing: the hosts are configured already."""

@@ -15,13 +15,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from mininet.node import Host
 from mininet.topo import Topo
 
 from testbed.emulator.addresses import MTU_BYTES, PREFIX_LENGTH, port_links
 from testbed.emulator.capabilities import require_emulation
 from testbed.emulator.crossbar import Crossbar
-from testbed.emulator.mininet_nodes import OCSSwitch
+from testbed.emulator.mininet_nodes import FabricHost, OCSSwitch
 from testbed.emulator.netns import disable_ipv6, ip_batch
 from testbed.emulator.packet_plane import PacketPlane
 from topologies import FluxbedError, build_fabric
@@ -58,20 +57,22 @@ def pairing(ports: int, plane: int) -> list[tuple[int, int]]:
     return [(port, peer) for port, peer in enumerate(peers) if port < peer]
 
 
-class _QuietHost(Host):  # type: ignore[misc] # Mininet is untyped
+class _QuietHost(FabricHost):
     """A host without IPv6, whose neighbour discovery would count as dropped frames."""
 
     def __init__(self, name: str, **parameters: Any) -> None:  # noqa: ANN401 (Mininet's own)
-        super().__init__(name, **parameters)
-        disable_ipv6(self.pid)
+        with _one_sentence():
+            super().__init__(name, **parameters)
+            disable_ipv6(self.pid)
 
 
 class _Standalone(OCSSwitch):
     """A plane that finishes its own links when Mininet starts it."""
 
     def __init__(self, name: str, **parameters: Any) -> None:  # noqa: ANN401 (Mininet's own)
-        super().__init__(name, **parameters)
-        disable_ipv6(self.pid)
+        with _one_sentence():
+            super().__init__(name, **parameters)
+            disable_ipv6(self.pid)
 
     def _finish_links(self) -> dict[int, str]:
         """Set MTUs, tell every host its neighbours, and return the interface of each port."""
@@ -166,7 +167,7 @@ class FabricTopo(Topo):  # type: ignore[misc] # Mininet is untyped
     def build(self, name: str, **options: object) -> None:
         """Add the nodes and links of `name,key=value,...`."""
         with _one_sentence():
-            require_emulation()
+            require_emulation(realtime=False)
             options.setdefault("nodes", _NODES)
             spec = ",".join([name, *(f"{key}={value}" for key, value in options.items())])
             fabric = build_fabric(spec)

@@ -109,3 +109,11 @@ def test_what_is_tried_leaves_no_trace() -> None:
 
 def test_a_capability_is_data() -> None:
     assert Capability("x", ok=True, detail="y") == Capability("x", ok=True, detail="y", fix="")
+
+
+def test_what_measures_nothing_needs_no_real_time(good: pytest.MonkeyPatch) -> None:
+    refused = Capability("SCHED_FIFO", ok=False, detail="not permitted", fix="leave the cgroup")
+    good.setattr(capabilities, "_realtime", lambda: [refused])
+    with pytest.raises(MachineError, match="needs SCHED_FIFO, because not permitted"):
+        require_emulation()
+    require_emulation(realtime=False)
