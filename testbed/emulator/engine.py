@@ -69,12 +69,16 @@ _COUNTED: Final = {
 _DISTRIBUTIONS: Final = {"lateness": e.LATENESS, "hop": e.HOP, "dispatch": e.DISPATCH}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Monitor:
-    """How far an execution is, readable while it runs, and the way to stop it."""
+    """How far an execution is, readable while it runs, and the way to stop it.
+
+    `tables` are the engine's own from shortly before time zero on: for reading only.
+    """
 
     control: Int64s = field(default_factory=lambda: np.zeros(1, np.int64))
     progress: Int64s = field(default_factory=lambda: np.zeros(2, np.int64))
+    tables: e.Engine | None = None
 
     def stop(self) -> None:
         """Let the execution end within 10 ms."""
@@ -195,6 +199,7 @@ def attempt(
         control=monitor.control,
         progress=monitor.progress,
     )
+    monitor.tables = tables
     wire = new_wire(network.sockets, dilation.frame_bytes)
     cpu_ns = _run_in_real_time(layout, network, tables, wire, monitor=monitor, sabotage=sabotage)
     return _conclude(layout, fabric, network, tables, dilation=dilation, cpu_ns=cpu_ns)
@@ -291,6 +296,7 @@ def _measures(
     measures: dict[str, int | float | None] = {
         "wall_s": wall_ns / 1e9,
         "cpu_share": cpu_ns / (wall_ns + _LEAD_NS),
+        "zero_monotonic_ns": int(tables.numbers[e.N_ZERO]),
         "interrupted": int(counters[e.OUTCOME] == e.STOPPED),
         "lost_bytes": int((tasks[:, e.SENT] - tasks[:, e.GOT]).sum()),
     }

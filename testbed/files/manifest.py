@@ -79,6 +79,12 @@ class Manifest(Struct, kw_only=True):
     `status` is `interrupted` from the first byte on, until the run says otherwise: a run that was
     killed has it. `measures` are numbers only an emulation has, by name. `skip` iterations are left
     out of the steady state. `options` are further command-line options, as given.
+
+    Of an emulation: `capabilities` is what `doctor` says of each thing it looks at, `clock_test`
+    how late a real-time sleep was and how fine the clock, `calibration` what the machine carried
+    just before, `expected_wall_s` what `measures["wall_s"]` was thought to be, `engine_core` where
+    the engine was pinned. `overload` says, a sentence each, where this machine did not keep up: the
+    numbers of such a run are not those of the fabric. Empty: it did.
     """
 
     format: Literal["fluxbed-run"] = FORMAT
@@ -107,6 +113,10 @@ class Manifest(Struct, kw_only=True):
     kernel: str
     capabilities: list[str] | None = None
     clock_test: dict[str, Number] | None = None
+    calibration: dict[str, Number] | None = None
+    expected_wall_s: float | None = None
+    engine_core: int | None = None
+    overload: list[str] | None = None
     dilation: float | None = None
     bytes_per_wall_byte: float | None = None
     tolerance_ns: Natural = 0

@@ -144,6 +144,11 @@ class RunDirectory:
             raise _unwritable(path, error) from error
         _give_to_user(path)
 
+    def adopt(self, *paths: Path) -> None:
+        """Give files that something else wrote into the directory to the run's user."""
+        for path in paths:
+            _give_to_user(path)
+
     def write_results(
         self,
         timeline: Timeline,

@@ -1,0 +1,48 @@
+"""Did the machine keep pace? What an execution that was too fast for it shows, in sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scheduler.model.timeline import NONE
+
+if TYPE_CHECKING:
+    from scheduler.model.timeline import Timeline
+    from testbed.emulator.dilation import Dilation
+    from topologies.fabric import Fabric
+
+__all__ = ["overload"]
+
+_DELAY_SHARE: Final = 0.5  # auto allows for a twentieth: half of that factor is still far away
+_MOST_LONGER: Final = 0.05
+_MOST_MISSED: Final = 0.01
+
+
+def overload(
+    timeline: Timeline, predicted: Timeline, fabric: Fabric, dilation: Dilation
+) -> list[str]:
+    """Return what shows that the machine did not keep up with `timeline`; empty when it did.
+
+    - frames, at their 99th percentile, known to have arrived later than half the shortest
+      reconfiguration delay on the wall;
+    - more than 1 % of the frames woken too late for their slot;
+    - all iterations together more than 5 % longer than `predicted`, with the same frames and guard.
+    """
+    found = []
+    measures = timeline.measures
+    late_us = sum(measures.get(f"{name}_p99_us") or 0.0 for name in ("lateness", "hop"))
+    delays_ns = [plane.delay_ns for plane in fabric.planes if plane.delay_ns > 0]
+    if delays_ns:
+        delay_us = min(delays_ns) * dilation.factor / 1e3
+        if late_us > _DELAY_SHARE * delay_us:
+            found.append(
+                f"frames are {late_us:.0f} us late at their 99th percentile, and a "
+                f"reconfiguration takes {delay_us:.3g} us on the wall"
+            )
+    missed, sent = measures.get("missed_slot_ends") or 0, measures.get("frames_sent") or 0
+    if missed > _MOST_MISSED * sent:
+        found.append(f"{missed} of {sent} frames were too late for their slot")
+    took_ns, wanted_ns = (int(each.iteration_ends_ns[-1]) for each in (timeline, predicted))
+    if took_ns != NONE and took_ns > (1 + _MOST_LONGER) * wanted_ns:
+        found.append(f"the iterations took {took_ns / wanted_ns - 1:.1%} longer than predicted")
+    return found
