@@ -13,6 +13,7 @@ import msgspec
 
 from testbed.cli.output import Column, note, print_records
 from testbed.cli.pipeline import contenders, expansion_options, load, planned, prepare
+from testbed.cli.repeats import together
 from topologies.errors import FluxbedError, UsageError
 from topologies.units import format_bytes, format_duration
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from testbed.files.rundir import RunDirectory
     from testbed.files.summary import Summary
 
-__all__ = ["COLUMNS", "Attempt", "compete", "percent", "row"]
+__all__ = ["COLUMNS", "Attempt", "compete", "contest", "percent", "row"]
 
 Execute: TypeAlias = "Callable[[Attempt], dict[str, Any]]"
 
@@ -85,12 +86,18 @@ class Attempt:
         )
 
 
-def _output_of(output: Path | None, contender: Contender, count: int) -> Path | None:
+def _outputs(
+    output: Path | None, contender: Contender, contenders: int, repeat: int
+) -> list[Path | None]:
+    """Name the directory of each execution of `contender`: all directly in `output`."""
     from testbed.files.rundir import directory_name
 
-    if output is None or count == 1:
-        return output
-    return output / directory_name(contender.label)
+    if output is None:
+        return [None] * repeat
+    name = directory_name(contender.label)
+    if repeat > 1:
+        return [output / f"{name}-{number}" for number in range(1, repeat + 1)]
+    return [output if contenders == 1 else output / name]
 
 
 def _job(options: Mapping[str, Any]) -> Job:
@@ -111,7 +118,7 @@ def compete(
     execute: Execute,
     columns: Sequence[Column],
 ) -> None:
-    """Let every contender of `options` have its turn, print the table, exit with what failed first.
+    """Let every contender of `options` have its turn, as `contest` does.
 
     Raises `UsageError` or `InputError` for what concerns all of them.
     """
@@ -120,24 +127,38 @@ def compete(
         why = "the steady state is measured over what is left"
         raise UsageError(what, "command line", why, "skip fewer or execute more")
     entered = contenders(options["schedulers"], options["plans"])
-    job = _job(options)
+    contest(_job(options), entered, options, execute, columns)
+
+
+def contest(
+    job: Job,
+    entered: Sequence[Contender],
+    options: Mapping[str, Any],
+    execute: Execute,
+    columns: Sequence[Column],
+) -> None:
+    """Execute every contender, `repeat` times if asked, print the table, exit with what failed."""
     records: list[dict[str, Any]] = []
     failure: FluxbedError | None = None
     for contender in entered:
         record: dict[str, Any] = {"scheduler": contender.label, "status": "failed", "run": None}
         records.append(record)
-        output = _output_of(options["output"], contender, len(entered))
+        rows: list[dict[str, Any]] = []
         try:
             own_job, plan = planned(job, contender, options)
-            attempt = Attempt(
-                contender=contender, job=own_job, plan=plan, options=options, output=output
-            )
-            record |= execute(attempt)
+            for output in _outputs(
+                options["output"], contender, len(entered), options.get("repeat", 1)
+            ):
+                attempt = Attempt(
+                    contender=contender, job=own_job, plan=plan, options=options, output=output
+                )
+                rows.append(execute(attempt))
+            record |= together(rows)
         except FluxbedError as error:
-            if len(entered) == 1:
+            if len(entered) == 1 and not rows:
                 raise
             note(str(error) if error.where == contender.label else f"{contender.label}: {error}")
-            record["error"] = str(error)
+            record |= {"error": str(error)} | ({"executions": rows} if rows else {})
             failure = failure or error
     print_records(records, columns, options["style"])
     if failure is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +37,7 @@ def standing_circuits(tables: CrossbarTables, base: Sequence[int], now_ns: int) 
     leaves_by, owner = _newest(tables.table, now_ns), _newest(tables.owner, now_ns)
     ports = np.arange(len(leaves_by))
     found = np.full(len(ports), -1, np.int64)
-    for first, end in zip(base[:-1], base[1:], strict=True):
+    for first, end in pairwise(base):
         inside = slice(first, end)
         same = leaves_by[inside, np.newaxis] == tables.ifindex[np.newaxis, inside]
         same &= leaves_by[inside, np.newaxis] > 0

@@ -12,8 +12,8 @@ import contextlib
 import os
 import struct
 import threading
+import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 from testbed.emulator.netns import in_netns
@@ -24,9 +24,11 @@ from testbed.emulator.packet_ring import (
     CapturedFrame,
     PacketRing,
 )
+from topologies.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from scheduler.model.timeline import Timeline
@@ -126,11 +128,24 @@ class _HostCapture:
         return sum(ring.dropped() for ring in self._rings)
 
 
+def _open(path: Path) -> BinaryIO:
+    try:
+        return path.open("wb")
+    except OSError as refused:
+        raise _unwritable(path, refused) from refused
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    why = (error.strerror or str(error)).lower()
+    fix = "make room or choose another directory with -o"
+    return UsageError("the packets cannot be written", str(path), why, fix)
+
+
 class PacketCapture:
     """Capture `nodes` of `network` into `directory`/h<node>.pcap, from `with` to its end.
 
-    `paths` are the files. Raises `MachineError` where the kernel does not capture, `OSError` where
-    a file cannot be written.
+    `paths` are the files. Raises `MachineError` where the kernel does not capture, `UsageError`
+    where a file cannot be written, at the end if it was the disk that became full.
     """
 
     def __init__(self, network: EmulatedFabric, nodes: Sequence[int], directory: Path) -> None:
@@ -142,6 +157,7 @@ class PacketCapture:
         self._dropped: list[int] = []
         self._over = threading.Event()
         self._failed: OSError | None = None
+        self._offset_ns = 0
         self._thread = threading.Thread(target=self._run, name="pcap", daemon=True)
 
     def __enter__(self) -> Self:
@@ -151,16 +167,15 @@ class PacketCapture:
         blocks = max(_LEAST_BLOCKS, min(_MOST_BLOCKS, blocks))
         with contextlib.ExitStack() as building:
             for node, path in zip(self._nodes, self.paths, strict=True):
-                stream = building.enter_context(path.open("wb"))
+                stream = building.enter_context(_open(path))
                 rings = self._rings_of(node, blocks, building)
                 self._hosts.append(_HostCapture(node, rings, stream))
             self._open = building.pop_all()
+        self._offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
         self._thread.start()
         return self
 
-    def _rings_of(
-        self, node: int, blocks: int, building: contextlib.ExitStack
-    ) -> list[PacketRing]:
+    def _rings_of(self, node: int, blocks: int, building: contextlib.ExitStack) -> list[PacketRing]:
         rings = []
         with in_netns(self._network.host_pid(node)):
             for link in self._network.links:
@@ -178,9 +193,12 @@ class PacketCapture:
         self._over.set()
         self._thread.join()
         self._dropped = [host.dropped() for host in self._hosts]
-        self._open.close()
+        try:
+            self._open.close()
+        except OSError as failed:
+            self._failed = self._failed or failed
         if self._failed is not None and error is None:
-            raise self._failed
+            raise _unwritable(self.paths[0].parent, self._failed)
 
     def _run(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
@@ -197,6 +215,15 @@ class PacketCapture:
     def _collect(self, *, over: bool = False) -> None:
         for host in self._hosts:
             host.collect(over=over)
+
+    def zero(self, timeline: Timeline) -> dict[str, int]:
+        """Return what a frame's time is counted from: time zero of `timeline` on CLOCK_REALTIME.
+
+        The stamp less this, divided by the dilation, is virtual time.
+        """
+        zero_ns = timeline.measures["zero_monotonic_ns"]
+        assert zero_ns is not None
+        return {"pcap_zero_ns": int(zero_ns) + self._offset_ns}
 
     def counts(self, timeline: Timeline) -> list[CaptureCount]:
         """Compare the files, complete by now, with the frames that the engine counted."""

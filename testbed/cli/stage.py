@@ -1,0 +1,302 @@
+"""The emulated fabric as `run` uses it: built once, measured once, then one execution at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from testbed.cli.contest import row
+from testbed.cli.live import LiveView, watching
+from testbed.cli.output import note
+from topologies.errors import CheckError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scheduler.model.timeline import Timeline
+    from testbed.cli.contest import Attempt
+    from testbed.emulator.capacity import Capacity
+    from testbed.emulator.dilation import Dilation
+    from testbed.emulator.engine import Execution
+    from testbed.emulator.network import EmulatedFabric
+    from testbed.files.rundir import RunDirectory
+    from testbed.files.summary import Summary
+
+__all__ = ["Stage", "hosts_named"]
+
+_LATE: Final = ("lateness", "hop")  # of a frame's departure, and of its arrival
+_RESEND_US: Final = 1000.0  # a frame later than this is sent again: nothing is later unnoticed
+_SLEEPS: Final = 200
+_HOST: Final = re.compile(r"h(0|[1-9][0-9]{0,4})")
+
+
+def hosts_named(names: Sequence[str], nodes: int) -> list[int]:
+    """Return the nodes that `--pcap` names, ascending; raises `UsageError`.
+
+    >>> hosts_named(["h2", "h0"], 4), hosts_named(["all"], 2)
+    ([0, 2], [0, 1])
+    """
+    if "all" in names:
+        return list(range(nodes))
+    found = set()
+    for name in names:
+        match = _HOST.fullmatch(name)
+        if match is None or int(match[1]) >= nodes:
+            why = f"the hosts are h0 to h{nodes - 1}"
+            raise UsageError(f"there is no host {name!r}", "--pcap", why, "name one, or all")
+        found.add(int(match[1]))
+    return sorted(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Machine:
+    """What was found out about this machine before the first execution."""
+
+    capacity: Capacity
+    facts: dict[str, Any]  # fields of the manifest
+
+
+class Stage:
+    """The emulated fabric, built when the first contender needs it and shared by all.
+
+    `dilation` is a factor, a dilation to be used as it is, or None for the smallest honest one.
+    """
+
+    def __init__(
+        self, stack: contextlib.ExitStack, dilation: float | Dilation | None, *, dry: bool
+    ) -> None:
+        self._stack = stack
+        self._dilation = dilation
+        self._dry = dry
+        self._network: EmulatedFabric | None = None
+        self._machine: _Machine | None = None
+
+    def network(self, attempt: Attempt) -> EmulatedFabric:
+        """Return the fabric, built at the first call."""
+        if self._network is None:
+            from testbed.emulator.network import EmulatedFabric
+
+            fabric = attempt.job.fabric
+            note(f"building {fabric.nodes} hosts on {len(fabric.planes)} planes")
+            run_id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+            self._network = self._stack.enter_context(EmulatedFabric(fabric, run_id))
+        return self._network
+
+    def execute(self, attempt: Attempt) -> dict[str, Any]:
+        """Predict and measure one contender; return its row."""
+        captured = hosts_named(attempt.options["pcap"], attempt.job.fabric.nodes)
+        network = self.network(attempt)
+        if self._machine is None:
+            self._machine = _examine(network)
+        ideal = _predict(attempt, None)
+        dilation = self._dilate(attempt, self._machine.capacity, ideal)
+        note(
+            f"{attempt.contender.label}: {dilation.factor:g} times slower than the fabric "
+            f"({dilation.bound_by}), {dilation.expected_wall_s:.2g} s on the wall"
+        )
+        predicted = _predict(attempt, dilation)
+        if self._dry:
+            return {
+                "status": "not run",
+                "predicted_iteration_ns": predicted.iteration_ns(attempt.options["skip"]),
+                "dilation": dilation.factor,
+                "expected_wall_s": dilation.expected_wall_s,
+            }
+        measurement = _Measurement(
+            attempt=attempt,
+            network=network,
+            dilation=dilation,
+            predicted=predicted,
+            ideal=ideal,
+            captured=captured,
+            facts=self._machine.facts,
+        )
+        return measurement.take()
+
+    def _dilate(self, attempt: Attempt, capacity: Capacity, ideal: Timeline) -> Dilation:
+        from testbed.emulator.dilation import Dilation, choose
+
+        if isinstance(self._dilation, Dilation):
+            wall_s = int(ideal.iteration_ends_ns[-1]) * self._dilation.factor / 1e9
+            return dataclasses.replace(self._dilation, expected_wall_s=wall_s)
+        return choose(
+            attempt.job.expansion.graph,
+            attempt.plan.fabric,
+            attempt.plan.program,
+            capacity,
+            factor=self._dilation,
+            iterations=attempt.options["iterations"],
+            lookahead_ns=attempt.options["lookahead_ns"],
+        )
+
+
+def _examine(network: EmulatedFabric) -> _Machine:
+    """Look at the machine, test its clock, and measure what it carries on `network`."""
+    from testbed.emulator.capabilities import check_machine
+    from testbed.emulator.capacity import measure_capacity
+    from testbed.emulator.probe import measure_sleep
+
+    late_ns = measure_sleep(_SLEEPS)
+    capacity = measure_capacity(network)
+    clock_test = {
+        "resolution_ns": time.clock_getres(time.CLOCK_MONOTONIC) * 1e9,
+        "sleep_late_p50_ns": late_ns.p50,
+        "sleep_late_p99_ns": late_ns.p99,
+        "sleep_late_most_ns": late_ns.most,
+    }
+    facts = {
+        "capabilities": [
+            f"{one.name}: {'ok' if one.ok else 'missing' if one.required else 'worse'}"
+            for one in check_machine()
+        ],
+        "clock_test": clock_test,
+        "calibration": dataclasses.asdict(capacity),
+        "engine_core": max(os.sched_getaffinity(0)),
+    }
+    return _Machine(capacity=capacity, facts=facts)
+
+
+def _predict(attempt: Attempt, dilation: Dilation | None) -> Timeline:
+    """Simulate what is to be measured, with its frames and guard, or without them."""
+    from scheduler.dispatch.simulator import simulate
+
+    frames = (
+        {}
+        if dilation is None
+        else {"quantum_bytes": dilation.quantum_bytes, "guard_ns": dilation.guard_ns}
+    )
+    return simulate(
+        attempt.job.expansion.graph,
+        attempt.plan.fabric,
+        attempt.plan.program,
+        iterations=attempt.options["iterations"],
+        lookahead_ns=attempt.options["lookahead_ns"],
+        **frames,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measurement:
+    """One execution: what is to be measured, how, and which hosts are captured meanwhile."""
+
+    attempt: Attempt
+    network: EmulatedFabric
+    dilation: Dilation
+    predicted: Timeline
+    ideal: Timeline
+    captured: Sequence[int]
+    facts: dict[str, Any]
+
+    def take(self) -> dict[str, Any]:
+        """Execute, write the run directory, check it from its files; return the row."""
+        from testbed.emulator.pace import overload
+
+        attempt, dilation = self.attempt, self.dilation
+        skip = attempt.options["skip"]
+        with attempt.directory(
+            "emulated",
+            skip=skip,
+            quantum_bytes=dilation.quantum_bytes,
+            guard_ns=dilation.guard_ns,
+            dilation=dilation.factor,
+            bytes_per_wall_byte=dilation.bytes_per_wall_byte,
+            expected_wall_s=dilation.expected_wall_s,
+            options={"dilation_bound_by": dilation.bound_by},
+            **self.facts,
+        ) as run:
+            execution = self._execute(run)
+            timeline = execution.timeline
+            late_us = sum(timeline.measures[f"{name}_max_us"] or 0.0 for name in _LATE)
+            late_us = max(late_us, _RESEND_US)
+            found = overload(timeline, self.predicted, attempt.plan.fabric, dilation)
+            for sentence in found:
+                note(f"{attempt.contender.label}: this machine did not keep up: {sentence}")
+            run.update(
+                tolerance_ns=math.ceil(late_us * 1e3 / dilation.factor),
+                overload=found,
+            )
+            summary = run.write_results(
+                timeline,
+                predicted_ns=self.predicted.iteration_ns(skip),
+                predicted_ideal_ns=self.ideal.iteration_ns(skip),
+            )
+            if execution.interrupted:
+                note(f"interrupted; what was measured until then is in {run.path}")
+                raise KeyboardInterrupt
+            if execution.error is not None:
+                raise execution.error
+        _verify(run)
+        return row(summary, run.path) | {
+            "dropped": sum(msgspec.to_builtins(summary.drops).values()),
+            "difference": _difference(summary),
+            "overload": found,
+            "dilation": dilation.factor,
+            "expected_wall_s": dilation.expected_wall_s,
+            "wall_s": timeline.measures["wall_s"],
+        }
+
+    def _execute(self, run: RunDirectory) -> Execution:
+        """Execute under the eyes of the view and, if asked, of the packet capture."""
+        from scheduler.model.planned import with_planned
+        from testbed.emulator.engine import Monitor
+        from testbed.emulator.engine import attempt as execute
+        from testbed.emulator.packets import PacketCapture
+
+        attempt, monitor = self.attempt, Monitor()
+        graph, chosen = attempt.job.expansion.graph, attempt.options
+        view = LiveView(
+            label=attempt.contender.label,
+            tasks=graph.tasks * chosen["iterations"],
+            network=self.network,
+            monitor=monitor,
+            dilation=self.dilation,
+        )
+        capture = PacketCapture(self.network, self.captured, run.path)
+        with capture if self.captured else contextlib.nullcontext(), watching(view):
+            execution = execute(
+                graph,
+                attempt.plan.fabric,
+                attempt.plan.program,
+                self.network,
+                dilation=self.dilation,
+                iterations=chosen["iterations"],
+                lookahead_ns=chosen["lookahead_ns"],
+                monitor=monitor,
+            )
+        timeline = with_planned(execution.timeline, self.predicted)
+        measures = dict(timeline.measures)
+        if self.captured:
+            run.adopt(*capture.paths)
+            measures |= capture.zero(timeline)
+            for count in capture.counts(timeline):
+                note(str(count))
+                measures |= count.measures()
+        timeline = dataclasses.replace(timeline, measures=measures)
+        return dataclasses.replace(execution, timeline=timeline)
+
+
+def _difference(summary: Summary) -> float | None:
+    if summary.iteration_ns is None or not summary.predicted_iteration_ns:
+        return None
+    return summary.iteration_ns / summary.predicted_iteration_ns - 1
+
+
+def _verify(run: RunDirectory) -> None:
+    """Re-check the run from its files; one that breaks the model has failed."""
+    from testbed.files.verify import check_run_directory
+
+    violations = check_run_directory(run.path)
+    if violations:
+        what = f"{len(violations)} rules of the model are broken"
+        fix = f"see fluxbed check {run.path}"
+        error = CheckError(what, str(run.path), str(violations[0]), fix)
+        run.finish("failed", error)
+        raise error
