@@ -81,7 +81,8 @@ def command(
     from testbed.sweep import Store, read_experiment, sweep
 
     written = read_experiment(experiment)
-    points = _chosen(written.points(experiment), only)
+    every = written.points(experiment)
+    points = _chosen(every, only)
     directory = output or Path("runs") / experiment.stem
     if dry_run:
         note(f"{experiment}: {len(points)} points, {written.mode}")
@@ -95,9 +96,10 @@ def command(
         with _means(written, directory, jobs, dask) as (evaluate, executor), _watch() as show:
             progress = sweep(points, evaluate, store, executor, retry=retry, show=show)
     finally:
-        frame = store.write_table(points)
-    again = f", {progress.resumed} of them before" if progress.resumed else ""
-    note(f"{directory / 'table.parquet'}: {len(frame)} points{again}")
+        frame = store.write_table(every)
+    again = f", {progress.resumed} of them known before" if progress.resumed else ""
+    note(f"{directory / 'table.parquet'}: {len(frame)} points; asked for {len(points)}{again}")
+    frame = frame.filter(frame["point"].is_in([point.id for point in points]))
     _tell_failures(frame)
     print_records(_records(frame, points), _COLUMNS, style)
     if len(frame) and not (frame["status"] == "ok").any():

@@ -1,7 +1,8 @@
 """Drawing a figure with matplotlib: legible in a column of a paper and safe for colour-blind eyes.
 
-Colours are Okabe and Ito's (Color Universal Design, 2008), and no series is told apart by colour
-alone: each has its own mark. `-tuned` has the colour of what it tunes, dashed.
+Colours are Okabe and Ito's (Color Universal Design, 2008), further ones Paul Tol's, and no series
+is told apart by colour alone: each has its own mark. `-tuned` has the colour of what it tunes,
+dashed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "draw"]
 
 FORMATS: Final = (".pdf", ".svg", ".png")
-_COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D1F", "#7A7A7A")
+_COLOURS: Final = (  # Okabe and Ito's, then of Tol's muted scheme
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#332288", "#882255", "#999933",
+    "#7A7A7A", "#117733",
+)  # fmt: skip
 _KNOWN: Final = {"flux": "#D55E00", "packet-ideal": "#000000", "packet-fair": "#000000"}
 _MARKS: Final = "osD^vP*X<>ph"
 _DASHES: Final = {"tuned": (0, (4, 1.5)), "reference": (0, (1, 1.2)), "plain": "solid"}
@@ -37,6 +41,7 @@ _SCALES: Final = {
 _LOG_X: Final = 16  # largest over smallest value from which an axis is logarithmic
 _LOG_Y: Final = 8
 _FEW_DECADES: Final = 300  # below, 2 and 5 are labelled too
+_PLAIN_BELOW: Final = 50_000  # a larger axis counts in powers of ten
 _PANEL_INCHES: Final = (3.1, 2.35)
 _LEGEND_INCHES: Final = 1.5
 _STYLE: Final[dict[Any, Any]] = {
@@ -228,5 +233,6 @@ def _logarithmic(at: Axes, which: str) -> None:
     least, most = getattr(at, f"get_{which}lim")()
     finely = most / least < _FEW_DECADES
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if finely else (1,), numticks=12))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if most < _PLAIN_BELOW:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())

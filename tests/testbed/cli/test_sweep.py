@@ -15,8 +15,8 @@ EXPERIMENT = """
 format = "fluxbed-experiment"
 version = 1
 title = "Two schedulers, two delays"
-schedulers = ["rotor-direct", "flux", "static"]
-budget = "1ms"
+schedulers = ["rotor-direct", "greedy", "static"]
+budget = "1s"
 phases = 4
 
 [workload]
@@ -56,12 +56,12 @@ def test_a_sweep_is_what_simulate_says_point_by_point(
     fluxbed: Any, step: Path, table: Path, tmp_path: Path
 ) -> None:
     frame = pl.read_parquet(table / "table.parquet")
-    assert frame["scheduler"].to_list() == ["rotor-direct", "flux", "static"] * 2
+    assert frame["scheduler"].to_list() == ["rotor-direct", "greedy", "static"] * 2
     assert frame["status"].to_list() == ["ok", "ok", "failed"] * 2
     code, out, _ = fluxbed(
-        "simulate", step, "-t", "rails,planes=1,delay=10us", "-s", "rotor-direct", "-s", "flux",
+        "simulate", step, "-t", "rails,planes=1,delay=10us", "-s", "rotor-direct", "-s", "greedy",
         "--collective", "all_reduce=direct", "--collective", "all_gather=direct", "--collective",
-        "reduce_scatter=direct", "--budget", "1ms", "-o", tmp_path / "runs", "--format", "json",
+        "reduce_scatter=direct", "-o", tmp_path / "runs", "--format", "json",
     )  # fmt: skip
     assert code == 0
     for row, record in zip(frame.rows(named=True), json.loads(out), strict=False):
@@ -80,18 +80,20 @@ def test_a_sweep_is_resumed_and_tells_its_failures(
     assert code == 0
     assert [(r["scheduler"], r["points"], r["failed"], r["best"]) for r in json.loads(out)] == [
         ("rotor-direct", 1, 0, 0),
-        ("flux", 1, 0, 1),
+        ("greedy", 1, 0, 1),
         ("static", 1, 1, 0),
     ]
     lines = err.splitlines()
-    assert lines[0] == f"{tmp_path / 's' / 'table.parquet'}: 3 points"
+    assert lines[0] == f"{tmp_path / 's' / 'table.parquet'}: 3 points; asked for 3"
     assert lines[1].startswith("1 failed: static: node ")
+    assert fluxbed(*words, "--only", "topology.delay=10us")[0] == 0
+    assert len(pl.read_parquet(tmp_path / "s" / "table.parquet")) == 3
     code, out, err = fluxbed(*words)
     assert code == 0
-    assert err.splitlines()[0].endswith("table.parquet: 6 points, 3 of them before")
+    assert err.splitlines()[0].endswith(": 6 points; asked for 6, 3 of them known before")
     assert [line.split()[:3] for line in out.splitlines()[1:]] == [
         ["rotor-direct", "2", "0"],
-        ["flux", "2", "0"],
+        ["greedy", "2", "0"],
         ["static", "2", "2"],
     ]
 
@@ -111,7 +113,7 @@ def test_a_figure_says_what_it_shows(fluxbed: Any, table: Path, tmp_path: Path, 
     assert out == (
         "Iteration time against reconfiguration delay τ, by scheduler. Workload: "
         "step.workload.jsonl. Topology: rails, planes 1. Collectives: direct. Planning: budget "
-        "1ms, seed 0, phases 4. Injection: unlimited NIC buffers, which never change timing. "
+        "1s, seed 0, phases 4. Injection: unlimited NIC buffers, which never change timing. "
         "Window: iterations 3 to 12, circuits carried over. Points without a result, not shown: "
         "2.\n"
     )
@@ -119,7 +121,12 @@ def test_a_figure_says_what_it_shows(fluxbed: Any, table: Path, tmp_path: Path, 
     assert data.startswith({"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[kind])
     if kind == "svg":
         text = data.decode()
-        for word in ("rotor-direct", "flux", "reconfiguration delay τ (µs)", "iteration time (ms)"):
+        for word in (
+            "rotor-direct",
+            "greedy",
+            "reconfiguration delay τ (µs)",
+            "iteration time (ms)",
+        ):
             assert f">{word}<" in text
         assert ">static<" not in text
 
@@ -132,7 +139,7 @@ def test_nothing_to_compare_with_is_said(fluxbed: Any, table: Path, tmp_path: Pa
     )  # fmt: skip
     assert (code, out) == (2, "")
     assert err == (
-        "figure: there is no scheduler 'bvn', because there are rotor-direct, flux: "
+        "figure: there is no scheduler 'bvn', because there are rotor-direct, greedy: "
         "choose one of them\n"
     )
 
