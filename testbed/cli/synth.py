@@ -48,9 +48,10 @@ _COUNT = click.IntRange(1)
 )
 @click.option(
     "--schedule",
-    type=click.Choice(["1f1b", "interleaved", "zero-bubble"]),
     default="1f1b",
     show_default=True,
+    metavar="1f1b|interleaved|zero-bubble|FILE.csv",
+    help="A .csv as PyTorch writes it also decides --pp and --micro-batches.",
 )
 @click.option("--virtual-stages", type=_COUNT, default=1, show_default=True)
 @click.option("--zero", type=click.IntRange(0, 3), default=0, show_default=True, help="ZeRO stage.")

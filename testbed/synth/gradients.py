@@ -89,14 +89,14 @@ class Gradients:
 
     # Gradients after use
 
-    def ready(self, stage: int, layer: int, batch: int) -> None:
+    def ready(self, stage: int, layer: int, *, last: bool) -> None:
         """The gradients of `layer` are there for one micro-batch; the last one's are summed."""
-        if self._recipe.zero == _ZERO_3 or batch == self._recipe.batches - 1:
+        if self._recipe.zero == _ZERO_3 or last:
             self._add(stage, self._costs.weights(layer))
 
-    def table(self, stage: int, batch: int) -> None:
+    def table(self, stage: int, *, last: bool) -> None:
         """Sum the gradients of an embedding table after the last micro-batch; ZeRO-3 does too."""
-        if batch == self._recipe.batches - 1:
+        if last:
             self._add(stage, self._costs.table_weights())
 
     def _add(self, stage: int, held: dict[str, int]) -> None:

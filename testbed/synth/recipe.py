@@ -31,7 +31,8 @@ class Recipe:
 
     `sequence_parallel`: what tensor parallelism does not shard is sharded along the sequence
     (arXiv 2205.05198); `regather` gathers inputs again for weight gradients, as Megatron-LM does.
-    `schedule` is 1f1b, interleaved (over `virtual_stages`) or zero-bubble. `zero` is the ZeRO stage
+    `schedule` is 1f1b, interleaved (over `virtual_stages`), zero-bubble or a `.csv` file. `zero` is
+    the ZeRO stage
     (arXiv 1910.02054). Gradients of `grad_bytes` an element are reduced in buckets of at least
     `bucket_bytes` (None: one per layer), with `overlap` as soon as they are there. `recompute` is
     none, selective (attention) or full. `embeddings`: None does what the model does. With

@@ -6,14 +6,16 @@ pass of their own. `chunk` is which of its model chunks a stage works on.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from testbed.synth.schedule_file import read_schedule
 from topologies.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["SCHEDULES", "Pass", "passes_of"]
+__all__ = ["SCHEDULES", "Pass", "dimensions_of", "passes_of"]
 
 
 class Pass(NamedTuple):
@@ -73,14 +75,57 @@ SCHEDULES: Final[Mapping[str, Callable[[int, int, int, int], list[Pass]]]] = {
 }
 
 
+def dimensions_of(name: str) -> dict[str, int]:
+    """Return the `pp`, `virtual_stages` and `micro_batches` that a schedule in a file has.
+
+    Empty for a schedule known by name; raises `InputError` as `read_schedule`.
+    """
+    if not _is_file(name):
+        return {}
+    rows = read_schedule(Path(name))
+    passes = [action for row in rows for action in row]
+    stages = 1 + max(action.stage for action in passes)
+    return {
+        "pp": len(rows),
+        "virtual_stages": -(-stages // len(rows)),
+        "micro_batches": 1 + max(action.micro_batch for action in passes),
+    }
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".csv")
+
+
+def _passes_in(name: str, stages: int, batches: int, chunks: int) -> list[list[Pass]]:
+    """Read the passes of a file; raises `UsageError` when it is of other dimensions."""
+    for (key, ours), theirs in zip(
+        dimensions_of(name).items(), (stages, chunks, batches), strict=True
+    ):
+        if ours != theirs:
+            why = f"the schedule has {ours}"
+            raise UsageError(f"{key} is {theirs}", name, why, f"leave {key} out, or correct it")
+    rows = read_schedule(Path(name))
+    if sum(action.what == "F" for row in rows for action in row) != stages * chunks * batches:
+        why = f"not every rank has {chunks} stages"
+        raise UsageError("the schedule is uneven", name, why, "give every row as many stages")
+    return [
+        [Pass("B" if a.what == "I" else a.what, a.micro_batch, a.stage // stages) for a in row]
+        for row in rows
+    ]
+
+
 def passes_of(name: str, stages: int, batches: int, chunks: int) -> list[list[Pass]]:
-    """Return each stage's passes in order; raises `UsageError` for a schedule that does not fit.
+    """Return each stage's passes in order; `name` may be a `.csv` file (`schedule_file`).
+
+    Raises `UsageError` for a schedule that does not fit, `InputError` for a file that is none.
 
     >>> [f"{p.phase}{p.micro_batch}" for p in passes_of("1f1b", 2, 3, 1)[0]]
     ['F0', 'F1', 'B0', 'F2', 'B1', 'B2']
     """
+    if _is_file(name):
+        return _passes_in(name, stages, batches, chunks)
     if name not in SCHEDULES:
-        why = f"the schedules are {', '.join(SCHEDULES)}"
+        why = f"the schedules are {', '.join(SCHEDULES)}, or a .csv file"
         raise UsageError(f"there is no schedule {name!r}", "synth", why, "choose one of them")
     if name == "interleaved":
         if chunks < 2 or stages < 2 or batches % stages:  # noqa: PLR2004 (it interleaves two)

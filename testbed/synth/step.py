@@ -36,11 +36,19 @@ class Step:
         self._arrived: dict[tuple[str, int, int], dict[int, int]] = {}
         self._later: dict[tuple[int, int, int], list[tuple[int, float, list[dict[int, int]]]]] = {}
         self._last = recipe.pp * recipe.virtual_stages - 1
+        self._passes = passes_of(recipe.schedule, recipe.pp, recipe.batches, recipe.virtual_stages)
+        self._separate = [
+            {(p.micro_batch, p.chunk) for p in passes if p.phase == "W"} for passes in self._passes
+        ]
+        self._ends = [  # each chunk's last backward pass, and last pass of weight gradients
+            {(p.chunk, what): p for p in passes for what in self._makes(stage, p)}
+            for stage, passes in enumerate(self._passes)
+        ]
 
     def run(self) -> Workload:
         """Return the workload."""
         recipe = self._recipe
-        left = passes_of(recipe.schedule, recipe.pp, recipe.batches, recipe.virtual_stages)
+        left = self._passes
         turns = [0] * recipe.pp
         while any(turn < len(passes) for turn, passes in zip(turns, left, strict=True)):
             for stage, passes in enumerate(left):
@@ -56,6 +64,17 @@ class Step:
             iterations=(0,),
             notes=(repr(recipe),),
         )
+
+    def _makes(self, stage: int, step: Pass) -> tuple[str, ...]:
+        """Say which gradients a pass makes: of inputs, of weights, of both, or none."""
+        if step.phase == "B":
+            apart = (step.micro_batch, step.chunk) in self._separate[stage]
+            return ("inputs",) if apart else ("inputs", "weights")
+        return ("weights",) if step.phase == "W" else ()
+
+    def _is_last(self, stage: int, step: Pass, what: str) -> bool:
+        """Whether no later pass of the step makes such gradients of the chunk."""
+        return self._ends[stage][step.chunk, what] == step
 
     def _virtual(self, stage: int, chunk: int) -> int:
         return chunk * self._recipe.pp + stage
@@ -92,14 +111,15 @@ class Step:
         for layer, weights_ns, gathered in left:
             self._wait(*gathered)
             self._work(stage, weights_ns)
-            self._gradients.ready(stage, layer, step.micro_batch)
+            self._gradients.ready(stage, layer, last=self._is_last(stage, step, "weights"))
 
     def _backward_pass(self, stage: int, step: Pass, place: int) -> None:
         layers = self._recipe.layers_of(place)
         later: list[tuple[int, float, list[dict[int, int]]]] = []
-        separate = self._recipe.schedule == "zero-bubble"
+        separate = (step.micro_batch, step.chunk) in self._separate[stage]
+        last = self._is_last(stage, step, "inputs")
         if place == self._last:
-            self._head_back(stage, step.micro_batch)
+            self._head_back(stage, last=last)
         backwards = layers[::-1]
         self._gradients.gather_ahead(stage, backwards)
         for layer in backwards:
@@ -110,11 +130,11 @@ class Step:
             if separate:
                 later.append((layer, weights_ns, gathered))
             else:
-                self._gradients.ready(stage, layer, step.micro_batch)
+                self._gradients.ready(stage, layer, last=self._is_last(stage, step, "weights"))
         if separate:
             self._later[stage, step.micro_batch, step.chunk] = later
         if place == 0:
-            self._look_up_back(stage, step.micro_batch)
+            self._look_up_back(stage, last=last)
         else:
             self._send(stage, step, place - 1)
 
@@ -289,13 +309,13 @@ class Step:
         if self._recipe.vocabulary != "replicated":
             self._wait(self._reduce(stage))  # each rank has the words of its shard
 
-    def _look_up_back(self, stage: int, batch: int) -> None:
+    def _look_up_back(self, stage: int, *, last: bool) -> None:
         if self._recipe.vocabulary == "omitted":
             return
         if self._recipe.vocabulary != "replicated":
             self._wait(self._gather(stage))
         self._work(stage, self._costs.lookup_ns())
-        self._gradients.table(stage, batch)
+        self._gradients.table(stage, last=last)
 
     def _head(self, stage: int) -> None:
         """Logits and loss; sharded ones need three sums of a float a token (Megatron-LM)."""
@@ -310,7 +330,7 @@ class Step:
             for _ in range(3):
                 self._wait(self._collect("all_reduce", stage, size, size))
 
-    def _head_back(self, stage: int, batch: int) -> None:
+    def _head_back(self, stage: int, *, last: bool) -> None:
         """Input and weight gradients of the output layer."""
         if self._recipe.vocabulary == "omitted":
             return
@@ -320,7 +340,7 @@ class Step:
         self._work(stage, times.weights_ns)
         self._wait(summed)
         if self._recipe.vocabulary != "tied" or self._recipe.pp > 1:  # else with the look-up's
-            self._gradients.table(stage, batch)
+            self._gradients.table(stage, last=last)
 
     def _send(self, stage: int, step: Pass, place: int) -> None:
         """Send activations or their gradients to virtual stage `place`.

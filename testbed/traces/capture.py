@@ -19,9 +19,32 @@ if TYPE_CHECKING:
 
     from scheduler.model.workload import Group
 
-__all__ = ["BEFORE", "Busy", "Call", "Enter", "Losses", "Recording", "Step", "Work"]
+__all__ = [
+    "BEFORE",
+    "MOST_RANKS",
+    "Busy",
+    "Call",
+    "Enter",
+    "Losses",
+    "Recording",
+    "Step",
+    "Work",
+    "strided",
+]
 
 BEFORE: Final = -1  # the step of work launched before the profile began
+MOST_RANKS: Final = 2**20
+
+
+def strided(start: int, stride: int, size: int) -> tuple[int, ...]:
+    """Return `size` ranks from `start` on; () when that is no group of fewer than `MOST_RANKS`.
+
+    >>> strided(1, 2, 3), strided(0, 1, 2**31)
+    ((1, 3, 5), ())
+    """
+    if start < 0 or stride <= 0 or not 0 < size <= MOST_RANKS:
+        return ()
+    return tuple(range(start, start + stride * size, stride))
 
 
 class Losses:

@@ -15,9 +15,9 @@ from msgspec import Raw, Struct
 
 from scheduler.model.workload import Group
 from testbed.files.codec import decode_json
-from testbed.traces.capture import BEFORE, Call, Recording, Step
+from testbed.traces.capture import BEFORE, Call, Recording, Step, strided
 from testbed.traces.kineto import Args
-from testbed.traces.kineto_calls import call_from_metadata
+from testbed.traces.kineto_calls import call_from_metadata, decoded, numbers
 from testbed.traces.names import collective_kind
 
 if TYPE_CHECKING:
@@ -107,17 +107,15 @@ def _step_of(marks: list[tuple[int, int]], node: int) -> int:
 
 def _values(raw: Raw) -> list[Any]:
     """Return a node's inputs or outputs: the list itself, or `values` of the nested schemas."""
-    value = msgspec.json.decode(raw)
+    value = decoded(raw)
     if isinstance(value, dict):
         value = value.get("values")
     return value if isinstance(value, list) else []
 
 
 def _types(node: _Node) -> list[str]:
-    value = msgspec.json.decode(node.inputs)
-    listed = (
-        value.get("types") if isinstance(value, dict) else msgspec.json.decode(node.input_types)
-    )
+    value = decoded(node.inputs)
+    listed = value.get("types") if isinstance(value, dict) else decoded(node.input_types)
     return [str(kind) for kind in listed] if isinstance(listed, list) else []
 
 
@@ -145,16 +143,19 @@ def _read_groups(nodes: list[_Node], recording: Recording) -> dict[str, Group]:
         values = _values(node.inputs)
         try:
             listed = msgspec.json.decode(str(values[0])) if values else []
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError):
             recording.losses.add("lists of groups that are cut", node.name)
             continue
         for entry in listed if isinstance(listed, list) else []:
+            if not isinstance(entry, dict):
+                continue
             size, ranks = entry.get("group_size"), entry.get("ranks")
             if isinstance(size, int) and isinstance(ranks, list) and size > 0:
-                ranks = ranks or range(size)
-                if len(ranks) == size:
-                    name = str(entry.get("pg_name", len(groups)))
-                    groups[name] = Group(ranks=tuple(ranks), desc=entry.get("pg_desc"))
+                members = numbers(ranks) if ranks else strided(0, 1, size)
+                if len(set(members)) == size and min(members) >= 0:
+                    name, desc = str(entry.get("pg_name", len(groups))), entry.get("pg_desc")
+                    described = desc if isinstance(desc, str) else None
+                    groups[name] = Group(ranks=members, desc=described)
     everyone = [group for group in groups.values() if group.desc == "default_pg"]
     if everyone:
         recording.world = len(everyone[0].ranks)
@@ -201,7 +202,7 @@ def _record(node: _Node) -> int | None:
         return node.rf_id
     try:
         listed = msgspec.json.decode(node.attrs, type=list[_Attribute])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError):
         return None
     found = (entry.value for entry in listed if entry.name == "rf_id")
     return next((value for value in found if isinstance(value, int)), None)
@@ -221,7 +222,7 @@ def _call(node: _Node, kind: str, tensors: object, fields: list[Any], recording:
         group=name,
         issued_ns=node.id,
     )
-    splits = fields[4] if len(fields) > 4 and isinstance(fields[4], list) else []  # noqa: PLR2004
+    splits = numbers(fields[4]) if len(fields) > 4 else ()  # noqa: PLR2004 (the fifth field)
     if kind == "all_to_all" and splits and in_bytes is not None:
         elements = sum(splits)
         if elements and in_bytes % elements == 0:
@@ -248,9 +249,7 @@ def _members(
         return groups[name].ranks, name
     span = fields[6:9]
     if len(span) == 3 and all(isinstance(v, int) for v in span):  # noqa: PLR2004 (the three)
-        start, stride, size = span
-        if start >= 0 and stride > 0 and size > 0:
-            return tuple(range(start, start + stride * size, stride)), name
+        return strided(*span) or None, name
     return None, name
 
 
@@ -263,7 +262,7 @@ def _read_described(
         values = _values(node.inputs)
         try:
             args = msgspec.json.decode(str(values[0]) if values else "", type=Args)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeError):
             recording.losses.add("communication rows without a name", f"node {node.id}")
             continue
         name = None if args.group_name is None else str(args.group_name)
@@ -291,12 +290,12 @@ def _read_operators(nodes: list[_Node], recording: Recording) -> None:
         elif kind != "barrier" and sizes:
             call.in_bytes = None if kind == "recv" else sizes[0]
             call.out_bytes = None if kind == "send" else sizes[0]
-        splits = values[4] if len(values) > 4 and kind == "all_to_all" else None  # noqa: PLR2004
-        if isinstance(splits, list) and splits and call.in_bytes and sum(splits):
+        splits = numbers(values[4]) if len(values) > 4 and kind == "all_to_all" else ()  # noqa: PLR2004
+        if call.in_bytes and sum(splits):
             unit, rest = divmod(call.in_bytes, sum(splits))
             call.splits = None if rest else tuple(count * unit for count in splits)
         if kind in ("send", "recv") and len(values) > 3:  # noqa: PLR2004 (tensors, group, peer, tag)
-            call.peer, call.tag = values[2], values[3]
+            call.peer, call.tag = (v if isinstance(v, int) else None for v in values[2:4])
         if kind in _ROOTED:
             integers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
             call.root = integers[0] if integers else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from testbed.traces.capture import Call, Enter, Recording, Work
+from testbed.traces.capture import MOST_RANKS, Call, Enter, Recording, Work
 from testbed.traces.ordering import Circle, in_order
 from topologies.errors import InputError
 
@@ -30,7 +30,6 @@ _OPERATION: Final = re.compile(
 )
 _REQUIRES: Final = re.compile(r"(\w+)\s+(i?requires)\s+(\w+)$")
 _BRACES: Final = re.compile(r"(?<=\{)|(?=\})|(?<=\})")  # a block may stand on one line
-_MOST_RANKS: Final = 2**20
 
 
 class Goal:
@@ -78,7 +77,7 @@ class _Reader:
             self._rank = None
         elif found := _WORLD.match(line):
             self._world = int(found[1])
-            if not 0 < self._world <= _MOST_RANKS:
+            if not 0 < self._world <= MOST_RANKS:
                 raise self._wrong(f"there are {found[1]} ranks", number, "that is out of range")
         else:
             raise self._wrong(f"{line[:60]!r} is not GOAL", number, "no statement looks like it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from testbed.traces.capture import MOST_RANKS
 from testbed.traces.membership import settle_names
 from topologies.errors import InputError
 
@@ -18,7 +19,6 @@ __all__ = ["GROUPS_FORMAT", "one_per_rank", "world_of"]
 
 GROUPS_FORMAT: Final = "groups"  # of files that hold nothing but groups
 
-_MOST_RANKS: Final = 2**20
 _COMPANION: Final = "execution-trace"
 
 
@@ -40,11 +40,11 @@ def world_of(recordings: Iterable[Recording]) -> int:
     ranks = [r.rank for r in listed if r.rank is not None]
     grouped = [rank for r in listed for group in r.groups.values() for rank in group.ranks]
     world = next(iter(worlds), max([*ranks, *grouped], default=0) + 1)
-    if not 0 < world <= _MOST_RANKS:
+    if not 0 < world <= MOST_RANKS:
         raise InputError(
             f"the run has {world} ranks",
             listed[0].path if listed else "the traces",
-            f"fluxbed counts to {_MOST_RANKS}",
+            f"fluxbed counts to {MOST_RANKS}",
             "correct the number of ranks",
         )
     return world

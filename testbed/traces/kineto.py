@@ -15,7 +15,7 @@ from msgspec import Raw, Struct, field
 
 from scheduler.model.workload import Group
 from testbed.files.codec import decode_json
-from testbed.traces.capture import BEFORE, Recording, Step
+from testbed.traces.capture import BEFORE, Recording, Step, strided
 from testbed.traces.kineto_cpu import read_cpu
 from testbed.traces.kineto_gpu import read_gpu
 from topologies.errors import InputError
@@ -252,7 +252,7 @@ def _groups(info: dict[str, Any], world: int | None) -> dict[str, Group]:
             ranks = [int(number) for number in re.findall(r"\d+", ranks)]
         size = _natural(entry.get("pg_size"))
         if not ranks and size == world and world:
-            ranks = list(range(world))
+            ranks = list(strided(0, 1, world))
         if (
             isinstance(ranks, list)
             and ranks

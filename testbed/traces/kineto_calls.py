@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from testbed.traces.capture import Call
+from testbed.traces.capture import Call, strided
 from testbed.traces.names import collective_kind, dtype_bytes
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ def _members(args: Args, groups: Mapping[str, Group], world: int | None) -> tupl
         first = [int(number) for number in re.findall(r"\d+", args.group_ranks)[:2]]
         if len(first) > 1:
             start, stride = first[0], first[1] - first[0]
-    if size and start is not None and start >= 0 and stride and stride > 0:
-        return tuple(range(start, start + size * stride, stride))
+    if size and start is not None and stride:
+        return strided(start, stride, size) or None
     if size and size == world:
-        return tuple(range(world))
+        return strided(0, 1, size) or None
     return None
 
 
@@ -139,11 +139,16 @@ def call_from_metadata(args: Args, groups: Mapping[str, Group], world: int | Non
     return call
 
 
-def _decoded(raw: msgspec.Raw) -> list[Any]:
+def decoded(raw: msgspec.Raw) -> Any:  # noqa: ANN401 (whatever JSON holds)
+    """Decode one field; None when it is not JSON after all."""
     try:
-        value = msgspec.json.decode(raw)
+        return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return []
+        return None
+
+
+def _decoded(raw: msgspec.Raw) -> list[Any]:
+    value = decoded(raw)
     return value if isinstance(value, list) else []
 
 

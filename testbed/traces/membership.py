@@ -46,7 +46,7 @@ def _placed(chosen: Mapping[int, Recording]) -> dict[str, Group]:
     return {
         name: Group(ranks=tuple(places[k] for k in range(sizes[name])))
         for name, places in placed.items()
-        if set(places) == set(range(sizes[name]))
+        if len(places) == sizes[name] and set(places) == set(range(sizes[name]))
     }
 
 

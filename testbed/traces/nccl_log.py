@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from testbed.traces.capture import Call, Recording
+from testbed.traces.capture import MOST_RANKS, Call, Recording
 from testbed.traces.names import collective_kind
 from topologies.errors import InputError
 
@@ -150,6 +150,8 @@ def _exchanges(listed: list[tuple[str, Call]]) -> list[Call]:
 
 def _exchange(calls: list[Call]) -> Call | None:
     size = calls[0].size or 0
+    if size > MOST_RANKS:
+        return None
     sent, received = ([0] * size for _ in range(2))
     peers: dict[str, set[int]] = {"send": set(), "recv": set()}
     for call in calls:

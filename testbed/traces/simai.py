@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scheduler.model.workload import Group
-from testbed.traces.capture import Call, Enter, Recording, Work
+from testbed.traces.capture import MOST_RANKS, Call, Enter, Recording, Work
 from testbed.traces.names import collective_kind
 from topologies.errors import InputError
 
@@ -83,6 +83,14 @@ class SimAi:
             what = "the number of GPUs is not in the file: data parallelism taken as 1"
             recording.losses.add(what)
             world = tp * pp
+        for name, size in (("all_gpus", world), ("model_parallel_NPU_group", tp), ("pp", pp)):
+            if not 0 < size <= MOST_RANKS:
+                raise InputError(
+                    f"{name} is {size}",
+                    f"{blob.path} line 1",
+                    f"fluxbed counts from 1 to {MOST_RANKS} ranks",
+                    "correct the number",
+                )
         recording.world = world
         recording.groups = grid(world, tp, pp, head.get("ep", 1))
         if head.get("pp_comm"):
