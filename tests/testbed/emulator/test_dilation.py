@@ -33,7 +33,7 @@ def chain(steps: int, size_bytes: int = 1_000_000, compute_ns: int = 0) -> TaskG
     """Node 0 and 1 send to each other in turn."""
     build, last = Builder(2), None
     for step in range(steps):
-        task = build.message(step % 2, 1 - step % 2, size_bytes, build.op(), step, 0)
+        task = build.message(step % 2, 1 - step % 2, size_bytes, build.op(), group=step)
         if last is not None:
             build.arc(last, task)
         last = task
@@ -96,7 +96,7 @@ def test_the_critical_path_binds() -> None:
 
 def test_the_frame_rate_binds() -> None:
     build = Builder(3)
-    messages = [build.message(0, 1, 8, build.op(), k, 0) for k in range(2_000)]
+    messages = [build.message(0, 1, 8, build.op(), group=k) for k in range(2_000)]
     end = build.compute(0, 1_000_000)
     for m in messages:
         build.arc(m, end)
@@ -171,8 +171,8 @@ def test_critical_messages_of_a_ring_are_its_steps() -> None:
 
 def test_a_message_that_waits_for_its_port_is_critical_through_it() -> None:
     build = Builder(3)
-    first = build.message(0, 1, 1_000_000, build.op(), 0, 0)
-    second = build.message(0, 2, 1_000_000, build.op(), 1, 0)
+    first = build.message(0, 1, 1_000_000, build.op(), group=0)
+    second = build.message(0, 2, 1_000_000, build.op(), group=1)
     fabric = rails(nodes=3, planes=1, delay_ns=10_000)
     program = OrderedProgram.from_entries([[Entry(0, 1, (first,)), Entry(0, 2, (second,))]])
     graph = build.graph()
