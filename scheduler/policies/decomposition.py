@@ -86,7 +86,7 @@ def stuffed(matrix: Int64s) -> Int64s:
     2015): entries that exist grow first, so that few new ones appear. O(n**2).
 
     >>> stuffed(np.array([[0, 3], [1, 1]])).tolist()
-    [[0, 3], [3, 0]]
+    [[1, 3], [3, 1]]
     """
     full = matrix.copy()
     target = int(max(full.sum(axis=0).max(), full.sum(axis=1).max()))

@@ -27,7 +27,7 @@ def node_matchings(count: int, *, duplex: bool) -> list[tuple[int, ...]]:
     >>> node_matchings(4, duplex=False)
     [(1, 2, 3, 0), (2, 3, 0, 1), (3, 0, 1, 2)]
     >>> node_matchings(3, duplex=True)
-    [(-1, 2, 1), (2, -1, 0), (1, 0, -1)]
+    [(1, 0, -1), (-1, 2, 1), (2, -1, 0)]
     """
     if not duplex:
         return [tuple((i + shift) % count for i in range(count)) for shift in range(1, count)]

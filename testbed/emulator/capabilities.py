@@ -65,7 +65,8 @@ def check_machine() -> list[Capability]:
         found += _try_in_thread(_network)
     else:
         why = "not tried: something before it is missing"
-        found += [Capability(name, ok=False, detail=why) for name in ("links", "crossbar")]
+        fix = "mend what is missing above it"
+        found += [Capability(name, ok=False, detail=why, fix=fix) for name in ("links", "crossbar")]
     found += _try_in_thread(_realtime)
     return [*found, _timers(), _cores(), _files(), _cgroups(), _realtime_share(), _load(), _swap()]
 

@@ -26,7 +26,7 @@ def ticks(most: float, wanted: int = 4) -> list[float]:
     """Return round numbers from 0 to `most`.
 
     >>> ticks(7.2)
-    [0.0, 2.0, 4.0, 6.0]
+    [0, 2, 4, 6]
     """
     if most <= 0:
         return [0.0]
