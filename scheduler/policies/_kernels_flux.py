@@ -39,7 +39,8 @@ class Instance(NamedTuple):
 
     `wire_ns` has shape (planes, tasks). `delay_ns[plane]` is from request to light. A message's
     ports may be asked to change `known_ns` after its last bit, but not before `heard_ns` after its
-    first.
+    first. Without `reuse` every message pays for a change, without `early` none is requested before
+    its message is ready: what the dispatcher does better than that is then left out of the plan.
     """
 
     kind: Int64s
@@ -62,6 +63,8 @@ class Instance(NamedTuple):
     latency_ns: int
     known_ns: int
     heard_ns: int
+    reuse: bool
+    early: bool
 
 
 class Ports(NamedTuple):
@@ -250,7 +253,8 @@ def evaluate(
     and the key decides ties. Where `wish` leaves the choice, a message goes where it ends first, a
     change of circuit costing `bias_ns`; of equal ones where light came last, so that idle planes
     stay free. Iterations overlap as their dependencies allow. Returns the time from the end of the
-    second iteration to that of the last (at least the third), or `NEVER` if tasks form a circle.
+    second iteration to that of the last (at least the third), or the end of the only iteration;
+    `NEVER` if tasks form a circle.
     """
     # One body and local names: Numba counts references for every array handed to a function.
     kind, src, dst, dur_ns = instance.kind, instance.src, instance.dst, instance.dur_ns
@@ -264,6 +268,7 @@ def evaluate(
     port_ptr, port, nodes = instance.port_ptr, instance.port, instance.nodes
     known_ns, heard_ns = instance.known_ns, instance.heard_ns
     latency_ns, delay_ns = instance.latency_ns, instance.delay_ns
+    reuse, early = instance.reuse, instance.early
     order, start, end, previous = (
         schedule.order,
         schedule.start,
@@ -362,7 +367,8 @@ def evaluate(
                             into = port[j]
                             if only_b not in (ANY, into):
                                 continue
-                            stands = to[out] == into and of[into] == out
+                            stands = reuse and to[out] == into and of[into] == out
+                            asked = 0 if early else ready  # no sooner
                             number = 0
                             if mode[k] & PACKET:
                                 when = done_in[into] - known_ns  # an input takes one at a time
@@ -377,13 +383,13 @@ def evaluate(
                                 if number == current[k]:
                                     when = ports.plane_up[k]
                                 else:
-                                    when = ports.plane_done[k] + delay_ns[k]
+                                    when = max(asked, ports.plane_done[k]) + delay_ns[k]
                             elif stands:
                                 when = up[out]
                             elif to[out] == NOTHING and of[into] == NOTHING:
                                 when = 0  # it can have stood from the beginning
                             else:
-                                when = max(done_out[out], done_in[into]) + delay_ns[k]
+                                when = max(asked, done_out[out], done_in[into]) + delay_ns[k]
                             cost = max(ready, when, free[out]) + wire
                             if not stands:
                                 cost += bias_ns
@@ -405,7 +411,7 @@ def evaluate(
                         cause[task] = ports.plane_last[plane]
                     cause_kind[task] = BY_CHANGE
                 done = begin + max(wire_ns[plane, task] + known_ns, heard_ns)
-                stands = to[a] == b and of[b] == a
+                stands = reuse and to[a] == b and of[b] == a
                 if mode[plane] & ALL_STOP:
                     if configuration != current[plane]:
                         current[plane] = configuration
@@ -456,4 +462,4 @@ def evaluate(
         if building:
             find_merges(instance, schedule, ports)
         ends[iteration] = last
-    return int(ends[iterations - 1] - ends[1])
+    return int(ends[iterations - 1] - ends[1]) if iterations > 1 else int(ends[0])

@@ -16,6 +16,7 @@ from scheduler.policies._kernels_flux import (
     ANY,
     BY_LAST_ITERATION,
     BY_OUTPUT,
+    NEVER,
     NOTHING,
     Instance,
     Ports,
@@ -29,6 +30,8 @@ from scheduler.policies._kernels_flux import (
 if TYPE_CHECKING:
     from scheduler.model.taskgraph import Int64s
 
+RUNS: Final = 0.35  # how often a move is of a whole run over one circuit
+MATES: Final = 0.2  # how often its goal is another message between the same nodes
 CRITICAL: Final = 0.75  # how often a move starts on the critical path
 COLD: Final = 2e-4  # the last temperature, in parts of the value
 
@@ -137,13 +140,29 @@ def copy_wish(source: Wish, target: Wish) -> None:
 
 
 @kernel
+def forget_planes(wish: Wish) -> None:
+    """Leave open where every message goes."""
+    wish.plane[:] = ANY
+    wish.out_port[:] = ANY
+    wish.in_port[:] = ANY
+
+
+@kernel
 def move(
-    blocks: Blocks, wish: Wish, one: int, other: int, span_ns: float, rng: np.random.Generator
+    blocks: Blocks,
+    wish: Wish,
+    one: int,
+    other: int,
+    span_ns: float,
+    choose: bool,
+    rng: np.random.Generator,
 ) -> None:
-    """Change the plane or the order of one or two blocks around messages `one` and `other`."""
+    """Change the plane (if `choose`) or the order of one or two blocks around `one` and `other`."""
     level = rng.integers(0, len(blocks.of))
     a, b = blocks.of[level, one], blocks.of[level, other]
     dice = rng.random()
+    if not choose:
+        dice = 0.35 + 0.65 * dice
     if dice < 0.2:
         block = a if rng.random() < 0.5 else b
         choice = rng.integers(0, blocks.plane_count[block])
@@ -157,11 +176,59 @@ def move(
     elif dice < 0.75:
         shift(blocks, b, wish, wish.key[one] + 1 - wish.key[other])
     elif dice < 0.9:  # to another's plane, next to it
-        put_on(blocks, a, wish, wish.plane[other])
+        if choose:
+            put_on(blocks, a, wish, wish.plane[other])
         side = 2 * rng.integers(0, 2) - 1
         shift(blocks, a, wish, wish.key[other] + side - wish.key[one])
     else:
         shift(blocks, a, wish, int(rng.normal() * 0.1 * span_ns))
+
+
+@kernel
+def mate(
+    instance: Instance, messages: Int64s, one: int, other: int, rng: np.random.Generator
+) -> int:
+    """Return another message between the nodes of `one`, or `other` where none turns up."""
+    for _ in range(8):
+        drawn = messages[rng.integers(0, len(messages))]
+        alike = (
+            instance.src[drawn] == instance.src[one] and instance.dst[drawn] == instance.dst[one]
+        )
+        if alike and drawn != one:
+            return int(drawn)
+    return other
+
+
+@kernel
+def move_run(
+    wire_ns: Int64s,
+    messages: Int64s,
+    run: Int64s,
+    wish: Wish,
+    one: int,
+    other: int,
+    choose: bool,
+    rng: np.random.Generator,
+) -> None:
+    """Move all messages that went over a circuit with `one` past those that went with `other`.
+
+    Moved one by one they would need more changes on the way, which the search avoids.
+    """
+    low, high = np.full(2, NEVER), np.full(2, -NEVER)
+    for message in messages:
+        for side, chosen in ((0, one), (1, other)):
+            if run[message] == run[chosen]:
+                low[side] = min(low[side], wish.key[message])
+                high[side] = max(high[side], wish.key[message])
+    along = choose and rng.random() < 0.3 and wish.plane[other] != ANY
+    by = low[1] - 1 - high[0] if rng.random() < 0.5 else high[1] + 1 - low[0]
+    for message in messages:
+        if run[message] == run[one]:
+            wish.key[message] += by
+            if along and wire_ns[wish.plane[other], message] < NEVER:
+                wish.plane[message] = wish.plane[other]
+                wish.out_port[message] = ANY
+                wish.in_port[message] = ANY
 
 
 @kernel
@@ -178,22 +245,26 @@ def search(
     iterations: int,
     steps: int,
     hot: float,
+    choose: bool,
     rng: np.random.Generator,
     target_ns: int,
 ) -> int:
     """Anneal from `best` for `steps` evaluations; it becomes the best found, its value returned.
 
-    `wish` and `now` are scratch; `hot` is the first temperature, in parts of the value. Stops early
-    at `target_ns`. The same arguments give the same result, `rng` in the same state included.
+    `wish` and `now` are scratch; `hot` is the first temperature, in parts of the value. Planes are
+    part of the search if `choose`, else where messages end first. Stops early at `target_ns`. The
+    same arguments give the same result, `rng` in the same state included.
     """
     ends = np.zeros(iterations, np.int64)
     position = np.zeros(len(instance.kind), np.int64)
     critical = np.zeros(4 * len(messages) + 1, np.int64)
+    if not choose:
+        forget_planes(best)
     value = evaluate(instance, schedule, ports, scratch, best, 0, False, iterations, ends)
     copy_wish(best, now)
     best_value, now_value = value, value
     count = critical_messages(schedule, position, critical)
-    cause = schedule.cause.copy()
+    cause, run = schedule.cause.copy(), schedule.episode.copy()
     for step in range(steps):
         if best_value <= target_ns:
             break
@@ -204,7 +275,12 @@ def search(
             one = critical[rng.integers(0, count)]
             if cause[one] != NOTHING:
                 other = cause[one]
-        move(blocks, wish, one, other, now_value / (iterations - 2), rng)
+        if rng.random() < MATES:
+            other = mate(instance, messages, one, other, rng)
+        if rng.random() < RUNS:
+            move_run(instance.wire_ns, messages, run, wish, one, other, choose, rng)
+        else:
+            move(blocks, wish, one, other, now_value / max(iterations - 2, 1), choose, rng)
         value = evaluate(instance, schedule, ports, scratch, wish, 0, False, iterations, ends)
         heat = hot * (COLD / hot) ** (step / steps) * best_value
         if value <= now_value or rng.random() < np.exp((now_value - value) / heat):
@@ -213,6 +289,9 @@ def search(
                 copy_wish(wish, best)
             now_value = value
             write_down(schedule, now)
+            if not choose:
+                forget_planes(now)
             count = critical_messages(schedule, position, critical)
             cause[:] = schedule.cause
+            run[:] = schedule.episode
     return best_value

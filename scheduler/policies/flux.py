@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import cycle
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
@@ -24,7 +25,7 @@ from scheduler.bounds import lower_bound_ns
 from scheduler.policies.base import Planner
 from scheduler.policies.patterns import rotations
 from scheduler.policies.warm import compile_kernels
-from scheduler.policies.workbench import ITERATIONS, Workbench
+from scheduler.policies.workbench import ALL, ITERATIONS, Rules, Workbench
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,18 +36,39 @@ if TYPE_CHECKING:
 
 __all__ = ["Flux", "Search"]
 
-_WORK_PER_SECOND: Final = 60_000_000  # tasks and arcs gone through, on a slow core
+_WORK_PER_SECOND: Final = 60_000_000  # tasks and arcs gone through, on a slow core,
+_WORK_IN_CACHE: Final = 150_000_000  # and where there are no more of them than this:
+_CACHED: Final = 20_000
 _WORK_PER_EVALUATION: Final = 1_000
-_PATIENCE: Final = 4
+_PATIENCE: Final = 6
+_STEPS_PER_MESSAGE: Final = 80  # of a chain
 _CHAINS: Final = (  # which of the best found so far each begins with, and its first temperature
-    (0, 0.1), (0, 0.02), (1, 0.1), (1, 0.02), (0, 0.1), (2, 0.02), (0, 0.3), (0, 0.02),
+    (0, 0.1), (1, 0.02), (3, 0.1), (2, 0.02), (5, 0.3), (0, 0.02),
 )  # fmt: skip
 
 
 class Flux(Planner):
-    """Circuits planned from the whole workload: reused, and changed while others compute."""
+    """Circuits planned from the whole workload: reused, and changed while others compute.
+
+    Its options leave parts of it out, to see what each is worth: see `Rules`.
+    """
 
     name: ClassVar[str] = "flux"
+
+    def __init__(
+        self,
+        *,
+        reuse: bool = True,
+        early: bool = True,
+        planes: bool = True,
+        search: bool = True,
+        cyclic: bool = True,
+    ) -> None:
+        self.reuse = reuse
+        self.early = early
+        self.planes = planes
+        self.search = search
+        self.cyclic = cyclic
 
     def plan(self, problem: Problem) -> OrderedProgram:
         """Return the best program found within the budget.
@@ -54,7 +76,14 @@ class Flux(Planner):
         Raises `UsageError` where a message has no way or the tasks wait for each other in a circle.
         """
         compile_kernels()  # once, and not on the clock
-        search = Search(problem)
+        rules = Rules(
+            reuse=self.reuse,
+            early=self.early,
+            planes=self.planes,
+            search=self.search,
+            cyclic=self.cyclic,
+        )
+        search = Search(problem, rules=rules)
         search.seed()
         search.anneal()
         return search.bench.best()
@@ -63,16 +92,19 @@ class Flux(Planner):
 class Search:
     """One run of Flux: `steps` evaluations, by default what the budget allows."""
 
-    def __init__(self, problem: Problem, steps: int | None = None) -> None:
-        self.bench = Workbench(problem)
+    def __init__(self, problem: Problem, steps: int | None = None, *, rules: Rules = ALL) -> None:
+        self.bench = Workbench(problem, rules)
+        self.rules = rules
         self.problem = problem
         bound = lower_bound_ns(problem.graph, problem.fabric)
         # Packet planes serve whoever is ready, which the decoder only estimates: no early end.
         exact = all(plane.kind == "ocs" for plane in problem.fabric.planes)
-        self.target_ns = math.ceil((ITERATIONS - 2) * bound.value_ns) if exact else 0
-        work = ITERATIONS * (problem.graph.tasks + len(problem.graph.arcs.before))
-        work += _WORK_PER_EVALUATION
-        self.steps = int(problem.budget_s * _WORK_PER_SECOND / work) if steps is None else steps
+        steady = exact and rules.cyclic
+        self.target_ns = math.ceil((ITERATIONS - 2) * bound.value_ns) if steady else 0
+        size = problem.graph.tasks + len(problem.graph.arcs.before)
+        rate = _WORK_IN_CACHE if size <= _CACHED else _WORK_PER_SECOND
+        work = self.bench.iterations * size + _WORK_PER_EVALUATION
+        self.steps = int(problem.budget_s * rate / work) if steps is None else steps
         self.deadline_s = time.monotonic() + _PATIENCE * problem.budget_s
 
     def done(self) -> bool:
@@ -99,11 +131,12 @@ class Search:
         bench = self.bench
         head, tail = bench.head_and_tail
         yield bench.wish(key=-tail), 0, True
-        for wish in bench.standing()[0]:
-            yield wish, 0, False
-            yield wish, 0, True
-        for plane, key in rotations(self.problem.graph, self.problem.fabric, bench.depth):
-            yield bench.wish(plane=plane, key=key), 0, False
+        if self.rules.planes:
+            for wish in bench.standing()[0]:
+                yield wish, 0, False
+                yield wish, 0, True
+            for plane, key in rotations(self.problem.graph, self.problem.fabric, bench.depth):
+                yield bench.wish(plane=plane, key=key), 0, False
         tau_ns = int(bench.instance.delay_ns.max())
         for bias_ns in dict.fromkeys((0, tau_ns // 2, tau_ns, 2 * tau_ns)):
             for key, lazy in ((head, False), (-tail, False), (-tail, True), (bench.depth, False)):
@@ -115,21 +148,23 @@ class Search:
         from scheduler.policies.blocks import blocks_of, make_blocks
 
         bench = self.bench
-        if self.done() or len(bench.messages) == 0:
+        if not self.rules.search or self.done() or len(bench.messages) == 0:
             return
         levels = blocks_of(self.problem.graph, bench.depth)
         blocks = make_blocks(bench.instance, bench.messages, levels)
-        steps = max(self.steps // len(_CHAINS), 1)
-        for chain, (start, hot) in enumerate(_CHAINS):
+        length = _STEPS_PER_MESSAGE * len(bench.messages)
+        for chain, (start, hot) in enumerate(cycle(_CHAINS)):
             if self.done():
                 return
+            steps = self.steps if self.steps < 2 * length else length
             ranked = bench.ranked
             best = bench.wish()
             copy_wish(ranked[start % len(ranked)].wish, best)
+            rng = np.random.default_rng([self.problem.seed, chain])
             search(
                 bench.instance, bench.schedule, bench.ports, bench.scratch, blocks, bench.messages,
-                bench.wish(), bench.wish(), best, ITERATIONS, steps,
-                hot, np.random.default_rng([self.problem.seed, chain]), self.target_ns,
+                bench.wish(), bench.wish(), best, bench.iterations, steps,
+                hot, self.rules.planes, rng, self.target_ns,
             )  # fmt: skip
             self.steps -= steps
             bench.add(best)

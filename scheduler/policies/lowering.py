@@ -32,7 +32,7 @@ def wire_ns(plane: Plane, size_bytes: Int64s) -> Int64s:
     return times[inverse].astype(np.int64)
 
 
-def lower(problem: Problem) -> Instance:
+def lower(problem: Problem, *, reuse: bool = True, early: bool = True) -> Instance:
     """Build the arrays of `problem`; raises `UsageError` for a message no plane can carry."""
     graph, fabric = problem.graph, problem.fabric
     inside = graph.arcs.distance == 0
@@ -64,6 +64,8 @@ def lower(problem: Problem) -> Instance:
         latency_ns=fabric.latency_ns,
         known_ns=known_ns,
         heard_ns=heard_ns,
+        reuse=reuse,
+        early=early,
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scheduler.model.taskgraph import Int64s
     from scheduler.policies._kernels_flux import Wish
 
-__all__ = ["ITERATIONS", "Candidate", "Workbench"]
+__all__ = ["ALL", "ITERATIONS", "Candidate", "Rules", "Workbench"]
 
 ITERATIONS: Final = 4  # evaluated per candidate; the last two are its steady state
 _SIMULATED: Final = 4  # candidates compared as they will be executed,
@@ -27,9 +27,31 @@ _SIMULATED_TASKS: Final = 60_000  # as long as they have no more tasks than this
 _SKIP: Final = 2  # iterations before the steady state, as `simulate` reports it
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What Flux may count on, and whether it searches: each can be left out to see its worth.
+
+    `reuse`: circuits that stand cost nothing. `early`: circuits are requested before their messages
+    are ready. `planes`: the plane of each message is searched for. `search`: first programs are
+    improved. `cyclic`: the steady state counts, not the time of one iteration alone.
+    """
+
+    reuse: bool = True
+    early: bool = True
+    planes: bool = True
+    search: bool = True
+    cyclic: bool = True
+
+
+ALL: Final = Rules()
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A way to build a program, and the time `ITERATIONS` - 2 of its steady iterations take."""
+    """A way to build a program, and the time `ITERATIONS` - 2 of its steady iterations take.
+
+    Where steady iterations do not count it is the time of one.
+    """
 
     value_ns: int
     wish: Wish
@@ -41,18 +63,19 @@ class Workbench:
     Raises `UsageError` where a message has no way or the tasks wait for each other in a circle.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, rules: Rules = ALL) -> None:
         from scheduler.policies import _kernels_flux as kernels
         from scheduler.policies.lowering import lower
 
         self.problem = problem
-        self.instance = lower(problem)
+        self.instance = lower(problem, reuse=rules.reuse, early=rules.early)
+        self.iterations = ITERATIONS if rules.cyclic else 1
         tasks, planes = problem.graph.tasks, len(problem.fabric.planes)
         self.messages = problem.graph.messages
         self.schedule = kernels.make_schedule(tasks, planes)
         self.ports = kernels.make_ports(int(self.instance.port_base[-1]), planes)
         self.scratch = kernels.make_scratch(tasks)
-        self.ends_ns = np.zeros(ITERATIONS, np.int64)
+        self.ends_ns = np.zeros(self.iterations, np.int64)
         self.found: list[Candidate] = []
         self.add(self.wish(), lazy=True)
 
@@ -83,8 +106,8 @@ class Workbench:
         from scheduler.policies import _kernels_flux as kernels
 
         value_ns: int = kernels.evaluate(
-            self.instance, self.schedule, self.ports, self.scratch, wish, bias_ns, lazy, ITERATIONS,
-            self.ends_ns,
+            self.instance, self.schedule, self.ports, self.scratch, wish, bias_ns, lazy,
+            self.iterations, self.ends_ns,
         )  # fmt: skip
         if value_ns == kernels.NEVER:
             why = "each of them waits for another"

@@ -17,7 +17,7 @@ from scheduler.model.problem import Problem
 from scheduler.model.program import OrderedProgram
 from scheduler.policies.flux import Flux, Search
 from scheduler.policies.registry import find
-from scheduler.policies.workbench import ITERATIONS, Workbench
+from scheduler.policies.workbench import ALL, ITERATIONS, Rules, Workbench
 from tests.scheduler.exact import optimal_period
 from tests.scheduler.instances import Builder, chain_of_two, random_dag, random_fabric, training
 from topologies import FluxbedError, Plane, UsageError, rails
@@ -31,8 +31,11 @@ SEEDS = st.integers(0, 10_000)
 STEPS = 300  # evaluations: little, so that many workloads fit
 
 
-def plan(graph: TaskGraph, fabric: Fabric, steps: int = STEPS, seed: int = 0) -> OrderedProgram:
-    search = Search(Problem(graph=graph, fabric=fabric, seed=seed, budget_s=30.0), steps=steps)
+def plan(
+    graph: TaskGraph, fabric: Fabric, steps: int = STEPS, seed: int = 0, rules: Rules = ALL
+) -> OrderedProgram:
+    problem = Problem(graph=graph, fabric=fabric, seed=seed, budget_s=30.0)
+    search = Search(problem, steps=steps, rules=rules)
     search.seed()
     search.anneal()
     return search.bench.best()
@@ -134,6 +137,46 @@ def test_flux_finds_the_optimum_of_tiny_workloads(seed: int) -> None:
     value = steady_ns(graph, fabric, plan(graph, fabric, steps=3000))
     assert value == pytest.approx(best.period_ns, abs=1.0)
     assert lower_bound_ns(graph, fabric).value_ns <= best.period_ns + 1.0
+
+
+def planned_ns(graph: TaskGraph, fabric: Fabric, rules: Rules) -> float:
+    """What one decoded program takes by the rules it counts on."""
+    bench = Workbench(Problem(graph=graph, fabric=fabric), rules)
+    return bench.ranked[0].value_ns / max(bench.iterations - 2, 1)
+
+
+def test_what_is_left_out_costs_what_it_is_worth() -> None:
+    graph, fabric = chain_of_two(), rails(nodes=3, planes=1, delay_ns=100_000)
+    whole = 4 * 310_000
+    assert planned_ns(graph, fabric, ALL) == whole
+    # Every change is hidden behind compute, unless it waits until its message is ready.
+    assert planned_ns(graph, fabric, Rules(early=False)) == whole + 4 * 100_000
+    # Two ports for two peers: nothing changes, unless every message pays for a change.
+    two = rails(nodes=3, planes=2, delay_ns=400_000)
+    assert planned_ns(graph, two, ALL) == whole
+    assert planned_ns(graph, two, Rules(reuse=False, early=False)) == whole + 4 * 400_000
+
+
+def test_one_iteration_alone_forgets_the_wrap() -> None:
+    build = Builder(3)
+    for r in range(3):
+        build.compute(r, 1000)
+    for peer in (1, 2):
+        build.collective([0, 1, 2], [(r, (r + peer) % 3, 10**6, 0, []) for r in range(3)], 0)
+    graph, fabric = build.graph(), rails(nodes=3, planes=1, delay_ns=50_000)
+    assert planned_ns(graph, fabric, Rules(cyclic=False)) == 1000 + 2 * 10_000 + 50_000
+    assert planned_ns(graph, fabric, ALL) == 2 * 10_000 + 2 * 50_000
+
+
+@pytest.mark.parametrize("left_out", ["reuse", "early", "planes", "search", "cyclic"])
+def test_less_of_flux_is_sound_and_no_faster(left_out: str) -> None:
+    graph = random_dag(23, tasks=16)
+    fabric = rails(nodes=4, planes=2, delay_ns=100_000)
+    program = plan(graph, fabric, 20_000, rules=Rules(**{left_out: False}))
+    assert check_plan(program, graph, fabric) == []
+    whole_ns = steady_ns(graph, fabric, plan(graph, fabric, 20_000))
+    assert steady_ns(graph, fabric, program) >= whole_ns
+    assert find(f"flux,{left_out}=no").params[left_out] is False
 
 
 def test_symmetric_steps_fold_into_one_block() -> None:
