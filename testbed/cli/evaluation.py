@@ -222,7 +222,7 @@ def emulate_point(point: Point, runs: Path) -> dict[str, Any]:
     Raises `FluxbedError` where it cannot be done.
     """
     from testbed.cli.contest import Attempt
-    from testbed.cli.run import Stage
+    from testbed.cli.stage import Stage
 
     job, options = _job_of(point), _options(point)
     label = str(point["scheduler"])

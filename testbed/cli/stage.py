@@ -92,7 +92,7 @@ class Stage:
 
     def execute(self, attempt: Attempt) -> dict[str, Any]:
         """Predict and measure one contender; return its row."""
-        captured = hosts_named(attempt.options["pcap"], attempt.job.fabric.nodes)
+        captured = hosts_named(attempt.options.get("pcap", ()), attempt.job.fabric.nodes)
         network = self.network(attempt)
         if self._machine is None:
             self._machine = _examine(network)
