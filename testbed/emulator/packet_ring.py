@@ -1,7 +1,7 @@
 """One interface's frames as the kernel leaves them in a ring of memory (AF_PACKET, TPACKET_V3).
 
 The kernel stamps each frame as it passes and copies its beginning into a block; a block is handed
-over when it is full or 20 ms old. Nothing is asked per frame, so a reader that is late loses
+over when it is full or two turns of a 20 ms timer old. Nothing is asked per frame, so a reader that is late loses
 nothing until the whole ring is full; what did not fit is counted.
 """
 
@@ -24,7 +24,7 @@ SNAPSHOT_BYTES: Final = 128
 """What is kept of a frame: all headers and the 32 bytes that say what it stands for."""
 BLOCK_BYTES: Final = 1 << 18
 RETIRE_NS: Final = 20_000_000
-"""A frame is handed over at most this long after it passed."""
+"""A frame is handed over after at most twice this, and what the timer is late by."""
 
 _ETH_P_ALL: Final = 3
 _SOL_PACKET: Final = 263

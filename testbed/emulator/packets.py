@@ -41,7 +41,7 @@ _MOST_BLOCKS: Final = 64  # 16 MiB: some 80,000 frames
 _LEAST_BLOCKS: Final = 4
 _LOOK_S: Final = 0.05
 _NICE: Final = 10
-_SETTLE_S: Final = 3 * RETIRE_NS / 1e9
+_SETTLE_NS: Final = 5 * RETIRE_NS  # no ring holds a frame back for longer
 _NANOSECONDS: Final = 0xA1B23C4D
 _ETHERNET: Final = 1
 _HEADER: Final = struct.Struct("<IHHiIII")
@@ -115,7 +115,7 @@ class _HostCapture:
         self._waiting.sort()
         ready = len(self._waiting)
         if not over and ready:
-            latest_ns = self._waiting[-1].time_ns - 2 * RETIRE_NS
+            latest_ns = self._waiting[-1].time_ns - _SETTLE_NS
             while ready and self._waiting[ready - 1].time_ns > latest_ns:
                 ready -= 1
         frames, self._waiting = self._waiting[:ready], self._waiting[ready:]
@@ -207,7 +207,7 @@ class PacketCapture:
         try:
             while not self._over.wait(_LOOK_S):
                 self._collect()
-            threading.Event().wait(_SETTLE_S)  # for the last blocks to be handed over
+            time.sleep(_SETTLE_NS / 1e9)  # for the last blocks to be handed over
             self._collect(over=True)
         except OSError as failed:  # a full disk: told when the execution is over
             self._failed = failed
