@@ -1,8 +1,8 @@
 """One interface's frames as the kernel leaves them in a ring of memory (AF_PACKET, TPACKET_V3).
 
 The kernel stamps each frame as it passes and copies its beginning into a block; a block is handed
-over when it is full or two turns of a 20 ms timer old. Nothing is asked per frame, so a reader that is late loses
-nothing until the whole ring is full; what did not fit is counted.
+over when it is full or two turns of a 20 ms timer old. Nothing is asked per frame, so a reader that
+is late loses nothing until the whole ring is full; what did not fit is counted.
 """
 
 from __future__ import annotations
