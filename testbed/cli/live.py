@@ -84,6 +84,8 @@ class LiveView:
         from rich.text import Text
 
         grid = Table.grid(padding=(0, 2))
+        done = self.monitor.tasks_done
+        grid.add_row("done", ProgressBar(total=self.tasks, completed=done, width=_BAR))
         for plane, line in enumerate(self.circuits()):
             grid.add_row(f"plane {plane}", Text(line, no_wrap=True, overflow="ellipsis"))
         queues = self.queues()
@@ -93,7 +95,6 @@ class LiveView:
             grid.add_row(f"NIC h{node}", f"{full} {format_bytes(size)}".strip())
         return Group(
             Text(self.progress(), no_wrap=True, overflow="ellipsis"),
-            ProgressBar(total=self.tasks, completed=self.monitor.tasks_done),
             grid,
         )
 
