@@ -23,14 +23,14 @@ def overload(
 ) -> list[str]:
     """Return what shows that the machine did not keep up with `timeline`; empty when it did.
 
-    - frames, at their 99th percentile, known to have arrived later than half the shortest
-      reconfiguration delay on the wall;
+    - the 99th percentile of frames leaving late, or of messages known late to have arrived, above
+      half the shortest reconfiguration delay on the wall;
     - more than 1 % of the frames woken too late for their slot;
     - all iterations together more than 5 % longer than `predicted`, with the same frames and guard.
     """
     found = []
     measures = timeline.measures
-    late_us = sum(measures.get(f"{name}_p99_us") or 0.0 for name in ("lateness", "hop"))
+    late_us = max(measures.get(f"{name}_p99_us") or 0.0 for name in ("lateness", "hop"))
     delays_ns = [plane.delay_ns for plane in fabric.planes if plane.delay_ns > 0]
     if delays_ns:
         delay_us = min(delays_ns) * dilation.factor / 1e3

@@ -166,7 +166,7 @@ def timeline(end_ns: int, **measures: float) -> Timeline:
 @pytest.mark.parametrize(
     ("end_ns", "measures", "sentences"),
     [
-        (104, {"lateness_p99_us": 20.0, "hop_p99_us": 30.0}, []),
+        (104, {"lateness_p99_us": 50.0, "hop_p99_us": 50.0}, []),
         (
             106,
             {"missed_slot_ends": 11},
@@ -177,7 +177,7 @@ def timeline(end_ns: int, **measures: float) -> Timeline:
         ),
         (
             100,
-            {"lateness_p99_us": 20.0, "hop_p99_us": 31.0},
+            {"lateness_p99_us": 20.0, "hop_p99_us": 51.0},
             [
                 (
                     "frames are 51 us late at their 99th percentile, and a reconfiguration takes "
