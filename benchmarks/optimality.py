@@ -2,6 +2,7 @@
 
     python benchmarks/optimality.py versus --workloads 200      # random training-like workloads
     python benchmarks/optimality.py exact --workloads 20        # tiny ones, against CP-SAT
+    python benchmarks/optimality.py oracle --workloads 200      # the committed ones, `tests/oracle`
 
 Everything is seeded: the same numbers come out on every machine that is fast enough.
 """
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.scheduler.exact import optimal_period
 from tests.scheduler.instances import random_dag, random_fabric, training
+from tests.scheduler.oracle import KINDS, instance, load, period_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,6 +121,26 @@ def exact(workloads: int, first: int, budget: float, tasks: int, limit: float) -
     print(f"proven by CP-SAT: {len(gaps)} of {workloads}; Flux no worse on {better} of {unproven}")
     equal = sum(gap < ROUNDING for gap in gaps)
     print(f"equal {equal}, mean gap {fmean(gaps):.3%}, worst {max(gaps):.3%}")
+
+
+@main.command()
+@_common
+def oracle(workloads: int, first: int, budget: float) -> None:
+    """Compare with the best known of the committed instances, and with what is proven."""
+    for kind in KINDS:
+        rows = load(kind)[first : first + workloads]
+        gaps: dict[bool, list[float]] = {True: [], False: []}
+        for row in rows:
+            graph, fabric = instance(kind, row["seed"])
+            program = find("flux").plan(Problem(graph=graph, fabric=fabric, budget_s=budget))
+            gap = period_ns(graph, fabric, program) / row["value_ns"] - 1
+            gaps[row["proven"]].append(max(gap, 0.0))
+        for proven, values in gaps.items():
+            if values:
+                equal = sum(gap < ROUNDING for gap in values)
+                name = f"{kind}, {'proven' if proven else 'best known'}"
+                print(f"{name}: {len(values)}, equal on {equal}", end=", ")
+                print(f"mean gap {fmean(values):.3%}, worst {max(values):.3%}")
 
 
 if __name__ == "__main__":

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from scheduler.bounds import lower_bound_ns
+from scheduler.dispatch.simulator import iteration_ends
 from scheduler.model.program import Proof
 from scheduler.policies.base import Planner
 from scheduler.policies.flux import Search
 from scheduler.policies.warm import compile_kernels
-from scheduler.policies.workbench import ITERATIONS, Workbench
+from scheduler.policies.workbench import Workbench
 from topologies.errors import MachineError, UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = ["FluxExact"]
 
 _LARGEST: Final = 4_000  # tasks: the model has a term for every two messages that share a node
 _SHARE: Final = {"fold": 0.2, "nodes": 0.6}  # of the time left, for each step before the last
+_LONG: Final = 12  # iterations of which the mean is the period, after as many to reach it
 _SETS: Final = 4  # nodes to begin a set of one at, half as many for two, and so on
 
 
@@ -101,12 +103,20 @@ class _Solve:
             self.bench = search.bench
         else:
             self.bench = Workbench(problem)
+        self.update()
         self.bound_ns = math.ceil(lower_bound_ns(problem.graph, problem.fabric).value_ns)
 
-    @property
-    def best_ns(self) -> int:
-        """The period of the best candidate, rounded up."""
-        return -(-self.bench.ranked[0].value_ns // (ITERATIONS - 2))
+    def update(self) -> None:
+        """Take the best candidate, and its period in the long run, rounded up."""
+        self.best = self.bench.best()
+        ends_ns = iteration_ends(
+            self.problem.graph,
+            self.problem.fabric,
+            self.best,
+            iterations=2 * _LONG,
+            lookahead_ns=self.problem.lookahead_ns,
+        )
+        self.best_ns = -(-int(ends_ns[-1] - ends_ns[_LONG - 1]) // _LONG)
 
     def left_s(self) -> float:
         return self.deadline_s - time.monotonic()
@@ -128,10 +138,10 @@ class _Solve:
         if self.open():
             answer = self.solve(self.left_s())
             self.bound_ns = max(self.bound_ns, answer.bound_ns)
-        program = self.bench.best()
         status: Status = "optimal" if self.best_ns <= self.bound_ns else "feasible"
-        bound_ns = min(self.bound_ns, self.bench.ranked[0].value_ns / (ITERATIONS - 2))
-        return dataclasses.replace(program, proof=Proof(status=status, lower_bound_ns=bound_ns))
+        return dataclasses.replace(
+            self.best, proof=Proof(status=status, lower_bound_ns=min(self.bound_ns, self.best_ns))
+        )
 
     def relax(self) -> None:
         """Bound by the ports of one node, of two, of four and so on, those of all left out.
@@ -195,6 +205,7 @@ class _Solve:
             for message, way in answer.way.items():
                 wish.plane[message], wish.out_port[message], wish.in_port[message] = way
             self.bench.add(wish)
+            self.update()
         return answer
 
     def _ways_taken(self) -> dict[int, Way]:
