@@ -27,6 +27,7 @@ _PLAIN: Final = (
 )  # fmt: skip
 _UNITS: Final = ("_ns", "_bps", "_bytes")
 _SPAN: Final = {"quartiles": (0.25, 0.75), "range": (0.0, 1.0)}
+_UNSET: Final = "-"
 _PAIR: Final = 2  # panels are in rows and columns
 
 
@@ -89,8 +90,8 @@ def compose(
 ) -> Picture:
     """Choose and reduce what `frame`, the table of a sweep, holds.
 
-    `where` keeps the rows with one of the values, as text, for each column. Raises `UsageError` for
-    a column that does not exist or has no numbers, and where nothing is left.
+    `where` keeps the rows with one of the values, as text and "-" for none, for each column. Raises
+    `UsageError` for a column that does not exist or has no numbers, and where nothing is left.
     """
     if len(facets) > _PAIR:
         why = "panels are in rows and columns"
@@ -130,11 +131,13 @@ def compose(
 
 
 def _text(name: str) -> pl.Expr:
-    return pl.col(name).cast(pl.String)
+    return pl.col(name).cast(pl.String).fill_null(_UNSET)
 
 
 def _word(value: object) -> str:
-    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return (
+        _UNSET if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
 
 
 def _numeric(frame: pl.DataFrame, name: str) -> str:
@@ -225,7 +228,7 @@ def _caption(
         values = [_word(value) for value in frame[name].unique(maintain_order=True)]
         if len(values) > 1:
             varied.append(f"{name_of(name)} {', '.join(values)}")
-        else:
+        elif values != [_UNSET]:
             itself = name.rpartition(".")[2] in ("model", "name", "path", "algorithm")
             text = values[0] if itself else f"{name_of(name)} {values[0]}"
             fixed.setdefault(_ROOMS.get(name.partition(".")[0], "Planning"), []).append(text)
