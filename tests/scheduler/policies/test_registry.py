@@ -101,8 +101,8 @@ def test_file_class_is_used(my_flux: Path) -> None:
             ),
         ),
         (
-            "flux,slot=1us",
-            "flux,slot=1us: there is no option 'slot', because it has none: correct the spelling",
+            "static,slot=1us",
+            "static,slot=1us: there is no option 'slot', because it has none: correct the spelling",
         ),
         (
             "rotor-direct,slt=1us",
