@@ -95,6 +95,9 @@ def command(
     try:
         with _means(written, directory, jobs, dask) as (evaluate, executor), _watch() as show:
             progress = sweep(points, evaluate, store, executor, retry=retry, show=show)
+    except KeyboardInterrupt:
+        note(f"interrupted; the same command goes on with what is in {directory}")
+        raise
     finally:
         frame = store.write_table(every)
     again = f", {progress.resumed} of them known before" if progress.resumed else ""
