@@ -38,9 +38,9 @@ def test_every_frame_of_a_host_is_captured_once(idle: EmulatedFabric, tmp_path: 
         assert count.received_frames >= count.counted_received_frames >= sent
     zero_ns = capture.zero(timeline)["pcap_zero_ns"]
     for node, path in zip((0, 2), capture.paths, strict=True):
-        reader = RawPcapReader(str(path))
-        assert reader.nano
-        seen = list(reader)
+        with RawPcapReader(str(path)) as reader:
+            assert reader.nano
+            seen = list(reader)
         times = np.array([meta.sec * 10**9 + meta.usec for _, meta in seen]) - zero_ns
         assert (np.diff(times) >= 0).all()
         assert times[0] > 0
@@ -62,7 +62,8 @@ def test_the_file_can_be_imported(idle: EmulatedFabric, tmp_path: Path) -> None:
 def test_nothing_sent_gives_an_empty_file(idle: EmulatedFabric, tmp_path: Path) -> None:
     with PacketCapture(idle, [1], tmp_path) as capture:
         pass
-    assert list(RawPcapReader(str(capture.paths[0]))) == []
+    with RawPcapReader(str(capture.paths[0])) as reader:
+        assert list(reader) == []
     assert len(capture.paths[0].read_bytes()) == 24
 
 
