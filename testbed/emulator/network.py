@@ -185,6 +185,9 @@ class EmulatedFabric:
                     if far.plane == link.plane and far.node != node
                 ]
         with in_netns(self.host_pid(node)):
+            # a namespace takes the machine's setting: a GPU node that routes would send on what a
+            # circuit brought to the wrong host
+            set_sysctl("net/ipv4/ip_forward", 0)
             for scope in ("all", "default"):  # a node may have two ports on one plane
                 set_sysctl(f"net/ipv4/conf/{scope}/rp_filter", 0)
         ip_batch(self.host_pid(node), commands)

@@ -391,16 +391,17 @@ def test_ctrl_c_stops_a_run_and_keeps_what_there_is(
     graph = step()
     program = planned("flux", FABRIC, graph)
     dilation = dilation_for(graph, FABRIC, program, 20_000.0)
-    joined = engine.RealtimeThread.join
+    waited = engine.RealtimeThread.wait
     pressed: list[int] = []
 
-    def join(thread: Any, timeout: float | None = None) -> None:
-        joined(thread, timeout)
-        if timeout is not None and not pressed:
+    def wait(thread: Any, timeout_s: float) -> bool:
+        ended: bool = waited(thread, timeout_s)
+        if not pressed:
             pressed.append(1)
             raise KeyboardInterrupt
+        return ended
 
-    monkeypatch.setattr(engine.RealtimeThread, "join", join)
+    monkeypatch.setattr(engine.RealtimeThread, "wait", wait)
     execution = attempt(graph, FABRIC, program, network, dilation=dilation)
     assert pressed
     assert execution.interrupted
