@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from testbed.traces.capture import Enter, Losses, Work
+from testbed.traces.capture import Enter, Losses, Work, strided
 from topologies.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def translate(members: tuple[int, ...], rank: int, world: int) -> tuple[int, ...
     """
     size = len(members)
     stride = members[1] - members[0] if size > 1 else 1
-    regular = members == tuple(range(members[0], members[0] + stride * size, stride))
-    if stride < 1 or not regular or world % (stride * size) or members[0] // stride % size:
+    regular = stride > 0 and members == strided(members[0], stride, size)
+    if not regular or world % (stride * size) or members[0] // stride % size:
         return None
     first = rank - rank // stride % size * stride
     return tuple(range(first, first + stride * size, stride))

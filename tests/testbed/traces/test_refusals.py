@@ -91,6 +91,19 @@ GOLDEN = {
         "t1.json: this is not a Kineto trace, because it is not JSON: invalid character (byte 55): "
         "give the file as it was written"
     ),
+    "infinity": (
+        "t1.json: this is not a Kineto trace, because it is not JSON: invalid character (byte 55): "
+        "give the file as it was written"
+    ),
+    "unknown collective": (
+        "t1.json: rank 1 lacks the all_reduce numbered 0 of group [0, 1], step 3, because rank 0 "
+        "has 1 collectives there and rank 1 has 0: give the traces of the same steps of every "
+        "rank, complete"
+    ),
+    "no kernels": (
+        "t0.json, t1.json: no collective is left to replay, because none is recorded in the chosen "
+        "steps by all its members: record a distributed run, every rank of it"
+    ),
     "two documents": (
         "t1.json: this is not a Kineto trace, because it is not JSON: trailing characters "
         "(byte 1214): give the file as it was written"
@@ -163,6 +176,7 @@ def test_golden_sentences(tmp_path: Path) -> None:
     not_a_number = b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "ts": NaN}]}'
     deep = b'{"schemaVersion":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
     good = plain(0)
+    without_kernels = [step(3, 4000, 400), event("cpu_op", "aten::mm", 4001, 50)]
     no_info = {"traceEvents": reduced(0, "allreduce")["traceEvents"], "schemaVersion": 1}
     unmarked = [trace(rank, collective("allreduce", 50, 9, 1)) for rank in (0, 1)]
     said = {
@@ -170,6 +184,11 @@ def test_golden_sentences(tmp_path: Path) -> None:
         "text": refusal(tmp_path, good, b"hello"),
         "empty": refusal(tmp_path, good, b""),
         "nan": refusal(tmp_path, good, not_a_number),
+        "infinity": refusal(tmp_path, good, not_a_number.replace(b"NaN", b"Infinity")),
+        "unknown collective": refusal(
+            tmp_path, good, trace(1, [step(3, 4000, 400), *collective("frobnicate", 4101, 9, 2)])
+        ),
+        "no kernels": refusal(tmp_path, *(trace(r, without_kernels) for r in (0, 1))),
         "two documents": refusal(tmp_path, good, text + text),
         "deep": refusal(tmp_path, good, deep),
         "metadata only": refusal(tmp_path, good, trace(1, [])),
@@ -285,6 +304,15 @@ def test_odd_events_are_counted_not_fatal(tmp_path: Path) -> None:
         "events that are not what Kineto writes": 4,
         "events without a usable time or name": 3,
     }
+
+
+def test_times_written_as_text_are_counted(tmp_path: Path) -> None:
+    odd = plain(1)
+    odd["traceEvents"].append(event("kernel", "gemm", "17", 1))
+    workload = load_workload(put(tmp_path, plain(0), odd))
+    assert workload.operations == load_workload(put(tmp_path, plain(0), plain(1))).operations
+    (loss,) = workload.losses
+    assert (loss.what, loss.count) == ("events without a usable time or name", 1)
 
 
 def test_a_world_of_one_has_nothing_to_replay(tmp_path: Path) -> None:
