@@ -1,14 +1,15 @@
 """How long a large Kineto trace takes to read, and how much memory.
 
-    python benchmarks/kineto_import.py TRACE.json.gz [MEGABYTES]
+    python benchmarks/kineto_import.py TRACE.json.gz [MEGABYTES [FILES]]
 
 Repeats the events of a real trace until the file has MEGABYTES (90), then reads it in a process of
-its own.
+its own; with FILES, in so many processes, as many at once as there are processors.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 import tempfile
 import time
@@ -54,9 +55,12 @@ def main() -> None:
         path = Path(directory) / "large.json"
         size = enlarge(Path(trace), path, int(rest[0]) if rest else 90)
         print(f"{size / 1e6:.0f} MB:", end=" ", flush=True)
-        process = multiprocessing.get_context("spawn").Process(target=measure, args=(path,))
-        process.start()
-        process.join()
+        files = int(rest[1]) if len(rest) > 1 else 1
+        began = time.perf_counter()
+        spawning = multiprocessing.get_context("spawn")
+        with spawning.Pool(min(files, os.cpu_count() or 1), maxtasksperchild=1) as pool:
+            pool.map(measure, [path] * files, chunksize=1)
+        print(f"{files} files: {time.perf_counter() - began:.2f} s")
 
 
 if __name__ == "__main__":

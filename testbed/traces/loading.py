@@ -19,6 +19,7 @@ from testbed.traces.joining import one_per_rank, world_of
 from testbed.traces.kineto import Kineto
 from testbed.traces.nccl_log import NcclLog
 from testbed.traces.nsys import Nsys
+from testbed.traces.parallel import large_files, read_side_by_side
 from testbed.traces.pcap import Pcap
 from testbed.traces.simai import SimAi
 from testbed.traces.sources import Blob, digest, open_sources
@@ -82,7 +83,13 @@ def read_any(
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     recordings: list[Recording] = []
     exported: list[tuple[str, bytes]] = []
-    for blob in open_sources(given):
+    blobs = open_sources(given)
+    large = large_files(blobs) if importer in (None, Kineto.name) else []
+    ready = read_side_by_side(large) if large else {}
+    for blob in blobs:
+        if blob.path in ready:
+            recordings += ready.pop(blob.path)
+            continue
         data = blob.load()
         if _EXPORT in data[:_HEAD] and importer in (None, Chakra.name):
             exported.append((blob.path, data))

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from kineto_maker import collective, compute, event, plain, step, trace
 
 from scheduler.model.workload import Collective, Compute
-from testbed.traces import load_workload
+from testbed.traces import load_workload, parallel
+from testbed.traces.sources import open_sources
 from topologies.errors import FluxbedError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -304,6 +305,15 @@ def test_odd_events_are_counted_not_fatal(tmp_path: Path) -> None:
         "events that are not what Kineto writes": 4,
         "events without a usable time or name": 3,
     }
+
+
+def test_large_files_are_read_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = put(tmp_path, plain(0), gzip.compress(json.dumps(plain(1)).encode()))
+    alone = load_workload(paths)
+    monkeypatch.setattr(parallel, "_LARGE_BYTES", 10)
+    assert parallel.large_files(open_sources(paths)) == [str(path) for path in paths]
+    assert load_workload(paths) == alone
+    assert refusal(tmp_path, plain(0), json.dumps(plain(1)).encode()[:-40]) == GOLDEN["cut"]
 
 
 def test_times_written_as_text_are_counted(tmp_path: Path) -> None:
