@@ -69,7 +69,7 @@ def pins() -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("extra", [None, "dev", "exact"])
+@pytest.mark.parametrize("extra", [None, "dev", "exact", "cluster"])
 def test_every_dependency_is_pinned_to_a_version_it_allows(extra: str | None) -> None:
     project = PROJECT["project"]
     wanted = project["optional-dependencies"][extra] if extra else project["dependencies"]
@@ -77,6 +77,18 @@ def test_every_dependency_is_pinned_to_a_version_it_allows(extra: str | None) ->
     for requirement in map(Requirement, wanted):
         version = pinned[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version, prereleases=True), requirement
+
+
+def test_provisioning_installs_every_extra_the_checks_use() -> None:
+    script = (REPOSITORY / "scripts/provision.sh").read_text()
+    (extras,) = re.findall(r"extras=(\S+)", script)
+    assert set(extras.split(",")) == set(PROJECT["project"]["optional-dependencies"]) - {"capture"}
+
+
+def test_pins_are_names_and_versions_and_nothing_else() -> None:
+    lines = (REPOSITORY / "scripts/constraints.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+    assert lines == sorted(set(lines), key=str.lower)
 
 
 def test_what_provisioning_builds_with_is_pinned() -> None:
