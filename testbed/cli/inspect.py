@@ -33,7 +33,10 @@ _OPERATIONS: Final[list[Column]] = [
 ]
 _TIMES: Final[list[Column]] = [
     ("rank", "rank", str),
+    ("kernels", "kernels", str),
+    ("communication_kernels", "of communication", str),
     ("span_ns", "span", format_duration),
+    ("busy_ns", "busy", format_duration),
     ("compute_ns", "compute", format_duration),
     ("communication_ns", "communication", format_duration),
     ("overlap_ns", "overlap", format_duration),
@@ -55,8 +58,9 @@ _FACTS: Final[list[Column]] = [("fact", "fact", str), ("value", "value", str)]
 @click.command("inspect")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--from", "importer", metavar="FORMAT", help="Read a trace as this format.")
+@click.option("--window", type=click.IntRange(0), help="Join this profiler window of each rank.")
 @format_option
-def command(files: tuple[Path, ...], importer: str | None, style: str) -> None:
+def command(files: tuple[Path, ...], importer: str | None, window: int | None, style: str) -> None:
     """Say what is in FILES: a trace (all its files together), a workload, a plan or a run.
 
     Example: fluxbed inspect examples/traces/llama-tp4-dp2
@@ -69,7 +73,7 @@ def command(files: tuple[Path, ...], importer: str | None, style: str) -> None:
     else:
         from testbed.traces.inspect import inspect
 
-        _show_capture(inspect(files, importer=importer), style)
+        _show_capture(inspect(files, importer=importer, window=window), style)
 
 
 def _is_plan(path: Path) -> bool:

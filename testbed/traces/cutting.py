@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["cut"]
 
+_PIPELINED: Final = (
+    "collectives nobody waits for within their step (a later step may): not waited for"
+)
 _QUEUED_NS: Final = 50_000
 _WOKEN_NS: Final = 100_000
 _BLOCKED_NS: Final = 5_000
@@ -106,7 +109,7 @@ def cut(recording: Recording, step: Step | None, number: int, begin_ns: int | No
             lane_end[call.lane] = max(end_ns, lane_end.get(call.lane, end_ns))
         joined = joiner.join(call, time_ns)
         if joined is None:
-            losses.add("collectives nobody waits for within their step", call.kind)
+            losses.add(_PIPELINED, call.kind)
             continue
         idle_ns, join_ns = joined
         marks.append((join_ns, _JOIN if join_ns > time_ns else _LATE_JOIN, place))

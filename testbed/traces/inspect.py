@@ -89,7 +89,12 @@ class Inspection:
     missing: tuple[str, ...]
 
 
-def inspect(paths: Iterable[Path | str] | Path | str, *, importer: str | None = None) -> Inspection:
+def inspect(
+    paths: Iterable[Path | str] | Path | str,
+    *,
+    importer: str | None = None,
+    window: int | None = None,
+) -> Inspection:
     """Look into traces or a workload file; options as `load_workload`.
 
     Raises `InputError` when a file cannot be read at all. What keeps files from being replayed is
@@ -101,7 +106,7 @@ def inspect(paths: Iterable[Path | str] | Path | str, *, importer: str | None = 
         return _of_workload(found)
     seen = _of_recordings(found)
     try:
-        workload = build(found, given, Options())
+        workload = build(found, given, Options(window=window))
     except InputError as error:
         return replace(seen, missing=(str(error), *seen.missing))
     return replace(
