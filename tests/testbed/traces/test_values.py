@@ -14,6 +14,7 @@ from testbed.traces import load_recordings, load_workload
 from testbed.traces.assembly import Options
 from testbed.traces.clocks import offsets
 from testbed.traces.joining import one_per_rank
+from topologies.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -334,3 +335,23 @@ def test_bundled_example(bundled: Path) -> None:
             work[op.rank] += op.dur_ns
     for rank, expected in enumerate(meta["captured_compute_ns_by_rank"]):
         assert work[rank] == pytest.approx(expected, rel=0.02)
+
+
+def test_execution_traces_of_one_gpu(shared: Path) -> None:
+    path = shared / "execution-trace/linear-1.0.1.json.gz"
+    assert load_recordings([path])[0].schema == "1.0.1"
+    with pytest.raises(InputError, match="no collective is left to replay, because"):
+        load_workload(path)
+    recording = one(shared, "execution-trace/resnet50-1gpu-1.0.1.json.gz")
+    assert recording.schema == "1.1.0-chakra.0.0.4"  # whatever its name says
+    for step in (6, 7, 8):
+        assert totals(recording)[step, "all_reduce"] == (5, 102228128, 102228128)
+        assert totals(recording)[step, "broadcast"] == (2, 212904, 212904)
+
+
+def test_the_packed_chakra_trace_is_the_plain_one(shared: Path) -> None:
+    packed, plain = (
+        one(shared, f"chakra/{name}") for name in ("feeder_tests_trace.tar.gz", "resnet50.0.et")
+    )
+    assert len(packed.calls) == len(plain.calls) == 7
+    assert totals(packed) == totals(plain)
