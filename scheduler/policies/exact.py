@@ -18,9 +18,9 @@ import numpy as np
 from scheduler.bounds import lower_bound_ns
 from scheduler.dispatch.simulator import iteration_ends
 from scheduler.model.program import Proof
+from scheduler.policies._kernels_warm_up import compile_kernels
 from scheduler.policies.base import Planner
 from scheduler.policies.flux import Search
-from scheduler.policies.warm import compile_kernels
 from scheduler.policies.workbench import Workbench
 from topologies.errors import MachineError, UsageError
 

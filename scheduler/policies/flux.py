@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from scheduler.bounds import lower_bound_ns
+from scheduler.policies._kernels_warm_up import compile_kernels
 from scheduler.policies.base import Planner
 from scheduler.policies.patterns import rotations
-from scheduler.policies.warm import compile_kernels
 from scheduler.policies.workbench import ALL, ITERATIONS, Rules, Workbench
 
 if TYPE_CHECKING:

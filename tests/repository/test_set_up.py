@@ -62,6 +62,16 @@ def test_make_help_lists_every_target() -> None:
     assert listed | {"help"} == set(targets.group(1).split())
 
 
+def test_provisioning_compiles_what_every_warm_up_warms() -> None:
+    from scheduler.kernel import KERNEL_SOURCES
+
+    imported = {path for pattern in KERNEL_SOURCES for path in REPOSITORY.glob(pattern)}
+    modules = (path for room in ROOMS for path in (REPOSITORY / room).rglob("*.py"))
+    warming = {path for path in modules if "\n@register_warm_up\n" in path.read_text()}
+    assert warming
+    assert warming <= imported
+
+
 def pins() -> dict[str, str]:
     lines = (REPOSITORY / "scripts/constraints.txt").read_text().split()
     return {
