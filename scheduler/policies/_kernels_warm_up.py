@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.bounds import lower_bound_ns
 from scheduler.kernel import register_warm_up
 from scheduler.model.problem import Problem
 from scheduler.model.taskgraph import MARKER, MESSAGE, Arcs, TaskGraph
@@ -53,7 +54,9 @@ def compile_kernels() -> None:
     """Run everything Flux compiles once, with the types used for real."""
     from scheduler.policies.flux import Search
 
-    search = Search(_smallest_problem(), steps=100)
+    problem = _smallest_problem()
+    lower_bound_ns(problem.graph, problem.fabric)
+    search = Search(problem, steps=100)
     search.target_ns = 0
     search.seed()
     search.anneal()
