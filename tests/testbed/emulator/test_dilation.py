@@ -90,8 +90,8 @@ def test_the_reconfiguration_delay_binds() -> None:
 def test_the_critical_path_binds() -> None:
     graph, fabric = chain(10), rails(nodes=2, planes=1, delay_ns=0)
     chosen = choose(graph, fabric, standing(fabric, graph), CAPACITY)
-    # ten messages in 100 us, each 10 us late on the wall: 100 us are 0.5 % of 20 ms
-    assert (chosen.bound_by, chosen.factor) == ("critical path", 200.0)
+    # ten messages in 100 us, each 10 us late on the wall: 100 us are 0.25 % of 40 ms
+    assert (chosen.bound_by, chosen.factor) == ("critical path", 400.0)
 
 
 def test_the_frame_rate_binds() -> None:
