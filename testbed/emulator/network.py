@@ -28,6 +28,7 @@ from testbed.emulator.cleanup import remove_dead
 from testbed.emulator.crossbar import Crossbar
 from testbed.emulator.netns import disable_ipv6, in_netns, ip_batch, links, set_sysctl
 from testbed.emulator.packet_plane import PacketPlane
+from testbed.emulator.realtime import softirqs_first
 from testbed.emulator.registry import Node, alias_of, recorded
 from topologies import FluxbedError
 
@@ -112,6 +113,7 @@ class EmulatedFabric:
 
     def _build(self, building: contextlib.ExitStack) -> None:
         record = building.enter_context(recorded(self.run_id))
+        building.enter_context(softirqs_first())
         nodes = self.fabric.nodes + len(self.fabric.planes)
         _allow_files(len(self.links) + _FILES_PER_NODE * nodes)
         self._start_nodes(building, record)

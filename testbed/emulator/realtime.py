@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import platform
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from topologies import MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["RealtimeThread"]
+__all__ = ["RealtimeThread", "softirqs_first"]
 
 Result = TypeVar("Result")
 
 _PR_SET_TIMERSLACK: Final = 29
 PRIORITY: Final = 50
+_SOFTIRQ_PRIORITY: Final = PRIORITY + 1
+_SOFTIRQS_IN_PLACE: Final = (6, 5)
 
 
 class RealtimeThread(threading.Thread, Generic[Result]):
@@ -73,3 +78,35 @@ def _become_realtime(core: int | None) -> None:
         why = f"the kernel says {refused.strerror!r}"
         fix = "run as root outside a cgroup without real-time share, and see fluxbed doctor"
         raise MachineError("no thread can be real-time", "SCHED_FIFO", why, fix) from refused
+
+
+@contextlib.contextmanager
+def softirqs_first() -> Iterator[None]:
+    """Let each core's ksoftirqd run before real-time threads of ours, where that is needed.
+
+    Before Linux 6.5 a core that has once woken its ksoftirqd leaves all frames to it; beneath a
+    real-time thread it would not run, and the frames would wait until they count as lost. What is
+    changed is put back at the end; one that is real-time already is left as it is.
+    """
+    with contextlib.ExitStack() as changed:
+        if _kernel_version() < _SOFTIRQS_IN_PLACE:
+            for pid in _softirq_threads():
+                if os.sched_getscheduler(pid) == os.SCHED_OTHER:
+                    os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(_SOFTIRQ_PRIORITY))
+                    changed.callback(os.sched_setscheduler, pid, os.SCHED_OTHER, os.sched_param(0))
+        yield
+
+
+def _kernel_version() -> tuple[int, ...]:
+    numbers = platform.release().split("-")[0].split(".")[:2]
+    return tuple(int(number) for number in numbers if number.isdecimal())
+
+
+def _softirq_threads() -> list[int]:
+    """Return the ksoftirqd of every core; none inside a container, which does not see them."""
+    found = []
+    for name in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if name.read_text().startswith("ksoftirqd/"):
+                found.append(int(name.parent.name))
+    return sorted(found)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
+from pathlib import Path
 
 import pytest
 
+from testbed.emulator import realtime
 from testbed.emulator.realtime import RealtimeThread
 from topologies import MachineError
 
@@ -43,3 +46,41 @@ def test_without_the_right_to_it_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
     with pytest.raises(MachineError, match="no thread can be real-time"):
         started(lambda: None).result()
+
+
+@pytest.fixture
+def scheduled(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    """Two cores' ksoftirqd, one of them real-time already, and how they are scheduled."""
+    policy = {11: os.SCHED_OTHER, 22: os.SCHED_FIFO}
+    monkeypatch.setattr(realtime, "_softirq_threads", lambda: sorted(policy))
+    monkeypatch.setattr(os, "sched_getscheduler", policy.__getitem__)
+
+    def schedule(pid: int, to: int, _: os.sched_param) -> None:
+        policy[pid] = to
+
+    monkeypatch.setattr(os, "sched_setscheduler", schedule)
+    return policy
+
+
+@pytest.mark.parametrize(
+    ("release", "during"),
+    [
+        ("5.10.0-8-amd64", os.SCHED_FIFO),
+        ("6.1.0-57-amd64", os.SCHED_FIFO),
+        ("6.4.1", os.SCHED_FIFO),
+        ("6.5.0", os.SCHED_OTHER),
+        ("6.18.44-fc-v857", os.SCHED_OTHER),
+    ],
+)
+def test_softirqs_come_first_on_kernels_that_would_starve_them(
+    monkeypatch: pytest.MonkeyPatch, scheduled: dict[int, int], release: str, during: int
+) -> None:
+    monkeypatch.setattr(platform, "release", lambda: release)
+    with realtime.softirqs_first():
+        assert scheduled == {11: during, 22: os.SCHED_FIFO}
+    assert scheduled == {11: os.SCHED_OTHER, 22: os.SCHED_FIFO}
+
+
+def test_softirq_threads_are_found_where_they_are_seen() -> None:
+    for pid in realtime._softirq_threads():
+        assert Path(f"/proc/{pid}/comm").read_text().startswith("ksoftirqd/")
