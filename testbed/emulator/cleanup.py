@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from testbed.emulator.capabilities import sudo_command
 from testbed.emulator.netns import links, namespace_inode
+from testbed.emulator.realtime import restore_softirqs
 from testbed.emulator.registry import Process, alias_of, path_of, read_records
 from topologies import FluxbedError, MachineError, UsageError
 
@@ -52,6 +53,8 @@ def clean(run_id: str | None = None) -> list[str]:
             why = f"its process {record.owner.pid} is at work"
             fix = "interrupt that process: it cleans up"
             raise FluxbedError("the run was not removed", run_id, why, fix)
+    if removed and not any(record.owner.lives() for record in read_records()):
+        removed += restore_softirqs()
     return removed
 
 

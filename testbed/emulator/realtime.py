@@ -15,7 +15,7 @@ from topologies import MachineError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["RealtimeThread", "softirqs_first"]
+__all__ = ["RealtimeThread", "restore_softirqs", "softirqs_first"]
 
 Result = TypeVar("Result")
 
@@ -95,6 +95,21 @@ def softirqs_first() -> Iterator[None]:
                     os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(_SOFTIRQ_PRIORITY))
                     changed.callback(os.sched_setscheduler, pid, os.SCHED_OTHER, os.sched_param(0))
         yield
+
+
+def restore_softirqs() -> list[str]:
+    """Put back what a killed run left of `softirqs_first`; return a line for each core's thread.
+
+    Only threads with the very priority given there are touched. Call it when no run lives.
+    """
+    restored = []
+    if _kernel_version() < _SOFTIRQS_IN_PLACE:
+        for pid in _softirq_threads():
+            given = os.sched_getscheduler(pid) == os.SCHED_FIFO
+            if given and os.sched_getparam(pid).sched_priority == _SOFTIRQ_PRIORITY:
+                os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+                restored.append(f"real-time priority of ksoftirqd (process {pid})")
+    return restored
 
 
 def _kernel_version() -> tuple[int, ...]:

@@ -84,3 +84,18 @@ def test_softirqs_come_first_on_kernels_that_would_starve_them(
 def test_softirq_threads_are_found_where_they_are_seen() -> None:
     for pid in realtime._softirq_threads():
         assert Path(f"/proc/{pid}/comm").read_text().startswith("ksoftirqd/")
+
+
+@pytest.mark.parametrize(
+    ("release", "left"), [("6.1.0-57-amd64", os.SCHED_OTHER), ("6.18.44", os.SCHED_FIFO)]
+)
+def test_what_a_killed_run_raised_is_put_back(
+    scheduled: dict[int, int], monkeypatch: pytest.MonkeyPatch, release: str, left: int
+) -> None:
+    priority = {11: realtime._SOFTIRQ_PRIORITY, 22: 99}
+    scheduled[11] = os.SCHED_FIFO
+    monkeypatch.setattr(os, "sched_getparam", lambda pid: os.sched_param(priority[pid]))
+    monkeypatch.setattr(realtime.platform, "release", lambda: release)
+    told = realtime.restore_softirqs()
+    assert scheduled == {11: left, 22: os.SCHED_FIFO}
+    assert len(told) == (left == os.SCHED_OTHER)
