@@ -92,7 +92,10 @@ class Stage:
 
     def execute(self, attempt: Attempt) -> dict[str, Any]:
         """Predict and measure one contender; return its row."""
+        from testbed.emulator.engine import require_drivable
+
         captured = hosts_named(attempt.options.get("pcap", ()), attempt.job.fabric.nodes)
+        require_drivable(attempt.plan.fabric, attempt.plan.program)
         network = self.network(attempt)
         if self._machine is None:
             self._machine = _examine(network)

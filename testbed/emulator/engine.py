@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from testbed.emulator.network import EmulatedFabric
     from topologies.fabric import Fabric
 
-__all__ = ["Execution", "Monitor", "attempt", "execute"]
+__all__ = ["Execution", "Monitor", "attempt", "execute", "require_drivable"]
 
 _LAST_CORE: Final = -1  # the first one serves most interrupts
 _LEAD_NS: Final = 20_000_000  # from the thread's start to time zero
@@ -167,15 +167,7 @@ def attempt(
     breaks something there. Raises `UsageError` where the parts do not fit or the routing takes two
     hops, `MachineError` without SCHED_FIFO.
     """
-    if isinstance(program, TimedProgram) and program.routing != "direct":
-        why = "the engine sends every message over one hop so far"
-        fix = "simulate it instead, or choose a direct one"
-        raise UsageError(f"routing {program.routing!r}", "engine", why, fix)
-    packets = [k for k, plane in enumerate(fabric.planes) if plane.kind == "eps"]
-    if packets:
-        why = "the engine grants messages to circuits only so far"
-        fix = "simulate it instead, or leave out its packet planes"
-        raise UsageError(f"plane {packets[0]} is a packet switch", "engine", why, fix)
+    require_drivable(fabric, program)
     monitor = monitor or Monitor()
     slow = dilate(graph, fabric, program, dilation.factor)
     for plane, bridge in network.packet_planes.items():
@@ -203,6 +195,19 @@ def attempt(
     wire = new_wire(network.sockets, dilation.frame_bytes)
     cpu_ns = _run_in_real_time(layout, network, tables, wire, monitor=monitor, sabotage=sabotage)
     return _conclude(layout, fabric, network, tables, dilation=dilation, cpu_ns=cpu_ns)
+
+
+def require_drivable(fabric: Fabric, program: Program) -> None:
+    """Raise `UsageError` for what the engine cannot execute: two hops, packet switches."""
+    if isinstance(program, TimedProgram) and program.routing != "direct":
+        why = "the engine sends every message over one hop so far"
+        fix = "simulate it instead, or choose a direct one"
+        raise UsageError(f"routing {program.routing!r}", "engine", why, fix)
+    packets = [k for k, plane in enumerate(fabric.planes) if plane.kind == "eps"]
+    if packets:
+        why = "the engine grants messages to circuits only so far"
+        fix = "simulate it instead, or leave out its packet planes"
+        raise UsageError(f"plane {packets[0]} is a packet switch", "engine", why, fix)
 
 
 def _own_guard_ns(program: Program) -> int:

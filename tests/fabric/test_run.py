@@ -150,3 +150,37 @@ def test_after_a_killed_run_clean_removes_what_is_left(
     removed = [row["removed"] for row in json.loads(done.stdout)]
     assert any(line.endswith(left) for line in removed)
     assert not records(process)
+
+
+@pytest.mark.parametrize(
+    ("topology", "scheduler", "sentence"),
+    [
+        (
+            "hybrid",
+            "flux",
+            (
+                "engine: plane 2 is a packet switch, because the engine grants messages to circuits "
+                "only so far: simulate it instead, or leave out its packet planes\n"
+            ),
+        ),
+        (
+            "rails",
+            "rotor-vlb",
+            (
+                "engine: routing 'vlb', because the engine sends every message over one hop so far: "
+                "simulate it instead, or choose a direct one\n"
+            ),
+        ),
+    ],
+)
+def test_what_the_engine_cannot_do_is_refused_before_anything_is_built(
+    step: Path, topology: str, scheduler: str, sentence: str
+) -> None:
+    done = subprocess.run(  # noqa: S603 (our own interpreter)
+        words("run", step, "-t", topology, "-s", scheduler),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, sentence)
