@@ -159,16 +159,16 @@ def test_after_a_killed_run_clean_removes_what_is_left(
             "hybrid",
             "flux",
             (
-                "engine: plane 2 is a packet switch, because the engine grants messages to circuits "
-                "only so far: simulate it instead, or leave out its packet planes\n"
+                "engine: plane 2 is a packet switch, because the engine grants messages to "
+                "circuits only so far: simulate it instead, or leave out its packet planes\n"
             ),
         ),
         (
             "rails",
             "rotor-vlb",
             (
-                "engine: routing 'vlb', because the engine sends every message over one hop so far: "
-                "simulate it instead, or choose a direct one\n"
+                "engine: routing 'vlb', because the engine sends every message over one hop so "
+                "far: simulate it instead, or choose a direct one\n"
             ),
         ),
     ],
