@@ -1,4 +1,4 @@
-"""The NICs: which frame each output sends next and when, sending it, and receiving.
+"""The NICs: which frame each output sends next and when, and sending it.
 
 An output takes the next frame into service and sends it when its last bit would have left. Ordered
 and reactive programs grant messages to outputs, which send them in that order; under a timed
@@ -7,7 +7,7 @@ program the outputs of a node draw on its virtual output queues while their circ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -23,20 +23,10 @@ from scheduler.dispatch._kernels_columns import (
 from scheduler.dispatch._kernels_rows import wire_ns
 from scheduler.kernel import lean_kernel
 from testbed.emulator._kernels_engine_columns import (
-    ARRIVAL,
     BEGIN,
     CIRCUIT,
-    CULPRIT,
-    DISORDER,
     DUE,
-    DUPLICATES,
-    E_LENGTH,
-    E_OFFSET,
-    E_TASK,
-    E_TRANSFER,
-    ENDED,
     ERRNO,
-    EXTENTS,
     F_FAR,
     F_LAST_BIT,
     F_LENGTH,
@@ -49,44 +39,33 @@ from testbed.emulator._kernels_engine_columns import (
     F_TRIES,
     FIRST_WINDOW,
     FLYING,
-    FOREIGN,
     FRAME_END,
-    FRAMES_RECEIVED,
     FRAMES_SENT,
     FREE,
-    GOT,
     HEARD,
-    HOP,
     LAST_BIT,
     LATENESS,
     LENGTH,
-    LOST,
     MISSED,
     MISSING,
-    MOST_TRIES,
     MOST_WINDOWS,
     N_GUARD,
-    N_LATENCY,
     N_NODES,
     N_NOTIFY,
     N_QUANTUM,
     N_ZERO,
     NEVER,
-    NEWEST,
     NEXT,
     NEXT_CHECK,
     NODE,
     NONE,
-    OUTCOME,
     PLANE,
     PORT,
     QUEUE,
     QUEUE_LAST,
     READY,
     RESEND_NS,
-    RESENT,
     ROW,
-    SEEN_DARK,
     SEND_ERRORS,
     SENT,
     SERIAL,
@@ -94,19 +73,14 @@ from testbed.emulator._kernels_engine_columns import (
     START,
     T_BYTES,
     T_CIRCUIT,
-    T_DARK,
     T_END,
     T_EXTENT,
     T_FAR,
     T_PORT,
-    T_RECEIVED,
-    T_RESENT,
     T_SENT,
     T_START,
     T_TASK,
-    T_WALL_RECEIVED,
     T_WALL_SENT,
-    TABLE_EXTENTS,
     TABLE_FLYING,
     TABLE_TRANSFERS,
     TRANSFERS,
@@ -119,32 +93,26 @@ from testbed.emulator._kernels_engine_columns import (
     Engine,
     Wire,
 )
-from testbed.emulator._kernels_engine_tools import fill_up, observe, set_timer, take, write_headers
+from testbed.emulator._kernels_engine_tools import fill_up, observe, set_timer, write_headers
 from testbed.emulator._kernels_libc import (
     MSG_DONTWAIT,
-    MSG_TRUNC,
     errno,
     monotonic_ns,
-    recvmmsg,
     sendmmsg,
 )
 from testbed.emulator.frames import (
     BTH_BYTES,
     CRC_BYTES,
-    FIRST_QP,
-    HEADER_BYTES,
     LEAST_DATA_BYTES,
     PSN_MODULUS,
 )
 
 if TYPE_CHECKING:
     from scheduler.dispatch._kernels_columns import Core
-    from scheduler.model.taskgraph import Int64s
 
-__all__ = ["enqueue", "join_voq", "read_clock", "receive", "resend", "serve", "take_up"]
+__all__ = ["enqueue", "far_of", "join_voq", "launch", "read_clock", "serve", "take_up"]
 
 ADDRESS_BYTES: Final = 16
-DARK_FRAMES: Final = 2  # a column of the crossbar's counters
 BITS_NS: Final = 8_000_000_000
 
 
@@ -454,145 +422,3 @@ def launch(engine: Engine, core: Core, wire: Wire, row: int, now_ns: int) -> Non
     engine.counters[FRAMES_SENT] += 1
     transfer[T_SENT] += 1
     transfer[T_WALL_SENT] += data
-
-
-@lean_kernel
-def resend(engine: Engine, core: Core, wire: Wire, counted: Int64s, clock_ns: int) -> None:
-    """Send again what is in flight for too long and has its circuit, and note when to look next.
-
-    `counted` are the crossbar's counters.
-    """
-    engine.counters[NEXT_CHECK] = NEVER
-    left = engine.counters[FLYING]
-    for row in range(len(engine.flying)):
-        if left == 0:
-            break
-        frame = engine.flying[row]
-        if frame[F_SERIAL] == NONE:
-            continue
-        left -= 1
-        due_ns = frame[F_SENT] + RESEND_NS
-        if clock_ns < due_ns:
-            engine.counters[NEXT_CHECK] = min(engine.counters[NEXT_CHECK], due_ns)
-            continue
-        port, transfer = frame[F_PORT], engine.transfers[frame[F_TRANSFER]]
-        if counted[port, DARK_FRAMES] > engine.ports[port, SEEN_DARK]:
-            engine.ports[port, SEEN_DARK] += 1
-            transfer[T_DARK] += 1
-        if frame[F_TRIES] >= MOST_TRIES:
-            engine.counters[OUTCOME] = LOST
-            engine.counters[CULPRIT] = frame[F_TASK]
-            return
-        if not leads_to(engine, core, port, frame[F_FAR], clock_ns):
-            frame[F_SENT] = clock_ns
-            if core.rule[R_KIND] != TIMED:  # whose circuits come again
-                frame[F_TRIES] += 1
-            engine.counters[NEXT_CHECK] = min(engine.counters[NEXT_CHECK], clock_ns + RESEND_NS)
-            continue
-        engine.counters[RESENT] += 1
-        transfer[T_RESENT] += 1
-        launch(engine, core, wire, row, clock_ns)
-
-
-@lean_kernel
-def leads_to(engine: Engine, core: Core, port: int, far: int, clock_ns: int) -> bool:
-    """Say whether a frame sent now by `port` reaches `far`."""
-    line = engine.ports[port]
-    circuit = line[NEWEST]
-    if core.rule[R_KIND] == TIMED:
-        if line[WINDOWS] == 0:
-            return False
-        circuit = engine.windows[port, line[FIRST_WINDOW]]
-    if circuit == NONE:
-        return False
-    if far_of(engine, core, port, circuit) != far or clock_ns < engine.circuits[circuit, X_UP]:
-        return False
-    down_ns = engine.circuits[circuit, X_DOWN]
-    return bool(down_ns == NONE or clock_ns + engine.numbers[N_GUARD] // 3 <= down_ns)
-
-
-@lean_kernel
-def receive(engine: Engine, core: Core, wire: Wire, port: int) -> None:
-    """Take in all that has arrived at `port`; messages that are complete are listed as ended."""
-    most = len(wire.receive_headers)
-    while True:
-        count = recvmmsg(
-            wire.fds[port],
-            wire.receive_headers.ctypes.data,
-            np.uint32(most),
-            MSG_DONTWAIT | MSG_TRUNC,
-            0,
-        )
-        if count <= 0:
-            return
-        now_ns = read_clock(engine, wire)
-        for k in range(count):
-            size = int(wire.receive_headers[k]["len"])
-            land(engine, core, port, wire.receive_buffers[k], size, now_ns)
-        if count < most:
-            return
-
-
-@lean_kernel
-def land(engine: Engine, core: Core, port: int, buffer: Any, size: int, now_ns: int) -> None:  # noqa: ANN401
-    """Account for one received datagram of `size` bytes."""
-    if size < BTH_BYTES + HEADER_BYTES + CRC_BYTES:
-        engine.counters[FOREIGN] += 1
-        return
-    serial = take(buffer, BTH_BYTES + 24, 8)
-    frame = engine.flying[serial % len(engine.flying)]
-    sender = take(buffer, 5, 3) - FIRST_QP
-    if frame[F_SERIAL] != serial:
-        engine.counters[DUPLICATES] += 1
-        return
-    task = take(buffer, BTH_BYTES, 4) * core.rule[R_TASKS] + take(buffer, BTH_BYTES + 4, 4)
-    offset, length = take(buffer, BTH_BYTES + 8, 8), take(buffer, BTH_BYTES + 16, 8)
-    same = frame[F_TASK] == task and frame[F_OFFSET] == offset and frame[F_LENGTH] == length
-    if not same or frame[F_PORT] != sender or frame[F_FAR] != port:
-        engine.counters[FOREIGN] += 1
-        return
-    psn, expected = take(buffer, 9, 3), engine.psn[sender, port, 1]
-    if (psn - expected) % PSN_MODULUS >= PSN_MODULUS // 2:
-        engine.counters[DISORDER] += 1
-    else:
-        engine.psn[sender, port, 1] = (psn + 1) % PSN_MODULUS
-    if not record_extent(engine, frame[F_TRANSFER], task, offset, length):
-        return
-    frame[F_SERIAL] = NONE
-    engine.counters[FLYING] -= 1
-    engine.counters[FRAMES_RECEIVED] += 1
-    transfer = engine.transfers[frame[F_TRANSFER]]
-    transfer[T_RECEIVED] += 1
-    transfer[T_WALL_RECEIVED] += size - BTH_BYTES - CRC_BYTES
-    arrival_ns = max(now_ns, frame[F_LAST_BIT] + engine.numbers[N_LATENCY])
-    transfer[T_END] = max(transfer[T_END], arrival_ns)
-    line = engine.tasks[task]
-    line[ARRIVAL] = max(line[ARRIVAL], arrival_ns)
-    line[GOT] += length
-    if line[GOT] == line[SIZE]:
-        observe(engine, HOP, now_ns - line[LAST_BIT])
-        engine.ended[engine.counters[ENDED]] = task
-        engine.counters[ENDED] += 1
-
-
-@lean_kernel
-def record_extent(engine: Engine, transfer: int, task: int, offset: int, length: int) -> bool:
-    """Record received bytes; False where there is no room to."""
-    row = engine.transfers[transfer]
-    if row[T_EXTENT] != NONE:
-        extent = engine.extents[row[T_EXTENT]]
-        if extent[E_OFFSET] + extent[E_LENGTH] == offset:
-            extent[E_LENGTH] += length
-            return True
-    number = engine.counters[EXTENTS]
-    if number == len(engine.extents):
-        fill_up(engine, TABLE_EXTENTS)
-        return False
-    engine.counters[EXTENTS] = number + 1
-    extent = engine.extents[number]
-    extent[E_TASK] = task
-    extent[E_OFFSET] = offset
-    extent[E_LENGTH] = length
-    extent[E_TRANSFER] = transfer
-    row[T_EXTENT] = number
-    return True
