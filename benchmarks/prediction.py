@@ -130,7 +130,7 @@ class Case(NamedTuple):
         predicted = self.predict(dilation)
         began = time.monotonic()
         runs = [self.measure(dilation) for _ in range(repeat)]
-        hop_p99_us = statistics.median(run.measures["hop_p99_us"] or 0.0 for run in runs)
+        late_p99_us = statistics.median(run.measures["lateness_p99_us"] or 0.0 for run in runs)
         return {
             "dilation": dilation.factor,
             "bound_by": dilation.bound_by,
@@ -139,7 +139,7 @@ class Case(NamedTuple):
             "measured_ns": [run.iteration_ns(SKIP) for run in runs],
             "predicted_peak_bytes": self.nic_peak_bytes(predicted),
             "measured_peak_bytes": [self.nic_peak_bytes(run) for run in runs],
-            "late_p99_ns": hop_p99_us * 1e3 / dilation.factor,
+            "late_p99_ns": late_p99_us * 1e3 / dilation.factor,
             "missed_slot_ends": sum(int(run.measures["missed_slot_ends"] or 0) for run in runs),
             "lost": sum(int(run.measures[name] or 0) for run in runs for name in LOSSES),
             "wall_s": (time.monotonic() - began) / repeat,
