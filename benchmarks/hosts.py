@@ -2,9 +2,8 @@
 
     sudo .venv/bin/python benchmarks/hosts.py [HOSTS ...]
 
-Tensor parallelism 4, the rest data parallelism; every run is checked from its files. Prints a row of
-a Markdown table per case, with the engine's lateness against tau. Exits 1 when a run fails, loses a
-byte or does not pass its check.
+Tensor parallelism 4, the rest data parallelism. Prints a row of a Markdown table per case, with the
+lateness of the engine against tau. Exits 1 when a run fails, loses a byte or fails its check.
 """
 
 from __future__ import annotations
