@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scheduler.dispatch import _kernels_columns as col
 from scheduler.model.taskgraph import KINDS, MESSAGE
 from scheduler.model.timeline import NONE
 from topologies.errors import StalledError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from scheduler.dispatch.layout import Layout
     from scheduler.model.taskgraph import Int64s, TaskGraph
 
-__all__ = ["stalled"]
+__all__ = ["blocked", "stalled"]
 
 
 def _sender(graph: TaskGraph, message: int) -> str:
@@ -25,6 +26,26 @@ def _sender(graph: TaskGraph, message: int) -> str:
     if names:
         return f"rank {names[0]}" if len(names) == 1 else f"ranks {names}"
     return f"node {graph.src[message]}"
+
+
+def _what(graph: TaskGraph, message: int) -> str:
+    what = f"operation {graph.op[message]} of {_sender(graph, message)} is blocked"
+    return f"{what}: message {message} ({graph.size_bytes[message]} bytes)"
+
+
+def blocked(layout: Layout, message: int, port: int, far: int, why: str) -> StalledError:
+    """Describe an unrolled message that does not get from `port` to `far`, over all planes.
+
+    `why` is what is wrong with the circuit between them.
+    """
+    graph = layout.graph
+    iteration, base = divmod(message, graph.tasks)
+    plane = int(layout.ports[port, col.PORT_PLANE])
+    first = layout.port_base[plane]
+    circuit = f"the circuit plane {plane} port {port - first} -> {far - first}"
+    why = f"{circuit} (node {graph.src[base]} to {graph.dst[base]}) {why}"
+    fix = "plan without that circuit, or let the fault end"
+    return StalledError(_what(graph, base), f"iteration {iteration}", why, fix)
 
 
 def stalled(layout: Layout, times: Int64s) -> StalledError:
@@ -53,8 +74,7 @@ def stalled(layout: Layout, times: Int64s) -> StalledError:
         if plane >= 0
         else "any plane's"
     )
-    what = f"operation {graph.op[message]} of {_sender(graph, message)} is blocked"
-    what += f": message {message} ({graph.size_bytes[message]} bytes)"
+    what = _what(graph, message)
     why = f"the circuit {circuit} (node {src} to {dst}) does not come"
     moved = "has moved in part" if start[first] != NONE else f"has waited since {ready[first]} ns"
     fix = f"give the program that circuit in time (the message {moved})"

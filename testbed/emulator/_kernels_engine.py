@@ -124,7 +124,7 @@ def turn(
     if engine.counters[FLYING] > 0:
         look_for_stragglers(engine, state, wire)
         if engine.counters[NEXT_CHECK] <= clock_ns:
-            resend(engine, core, wire, counted, clock_ns)
+            resend(engine, core, counted, clock_ns)
     else:
         engine.counters[NEXT_CHECK] = NEVER
     acted |= end_tasks(engine, core, clock_ns)

@@ -94,7 +94,10 @@ NEWEST: Final = 11  # the circuit of the output's latest change
 SEEN_DARK: Final = 12  # frames the crossbar has dropped in the dark, as last read
 FIRST_WINDOW: Final = 13  # timed: the oldest of its circuits in `windows` that is not over
 WINDOWS: Final = 14  # timed: how many there are
-PORT_COLUMNS: Final = 15
+IN_FLIGHT: Final = 15  # its frames in `flying`
+IN_FLIGHT_AGAIN: Final = 16  # of them, those to be sent again
+AGAIN: Final = 17  # the frame in service is this row of `flying`, NONE: a new one
+PORT_COLUMNS: Final = 18
 
 MOST_WINDOWS: Final = 8  # circuits of one output that are written and not over
 
@@ -113,7 +116,8 @@ T_RECEIVED: Final = 10
 T_DARK: Final = 11
 T_RESENT: Final = 12
 T_EXTENT: Final = 13  # the extent its latest frame is in
-TRANSFER_COLUMNS: Final = 14
+T_HELD: Final = 14  # how much later than at line rate from T_START its bytes have left
+TRANSFER_COLUMNS: Final = 15
 
 # `circuits`, a row per circuit.
 X_PLANE: Final = 0
@@ -143,7 +147,10 @@ F_TRANSFER: Final = 6
 F_LAST_BIT: Final = 7
 F_SENT: Final = 8
 F_TRIES: Final = 9
-FLYING_COLUMNS: Final = 10
+F_PSN: Final = 10  # the same however often it is sent
+F_AGAIN: Final = 11  # 1: it waits to be sent again
+F_DOOMED: Final = 12  # the row of `faults` it fell victim to when it was sent, or NONE
+FLYING_COLUMNS: Final = 13
 
 # `timers`, a binary heap.
 W_TIME: Final = 0
@@ -153,7 +160,9 @@ TIMER_COLUMNS: Final = 3
 COMPUTED: Final = 0  # task arg ends
 DELIVERED: Final = 1  # message arg ends, its latency over
 DUE_ROW: Final = 2  # row arg of `planned` is carried out, after the frames that left before
-HEARD: Final = 3  # HEARD + event: the dispatcher is told
+GO_BACK: Final = 3  # the sender hears that path arg, port * ports + far, lacks a frame
+OUTAGE_BEGINS: Final = 4  # row arg of `faults`
+HEARD: Final = 8  # HEARD + event: the dispatcher is told
 
 # `news`, the events the dispatcher has not been told: [event, arg, when].
 W_EVENT: Final = 0
@@ -193,7 +202,10 @@ ERRNO: Final = 27  # of the latest one
 NEXT_TICK: Final = 28  # timed: when the coming slots are to be written
 SETTLED: Final = 29  # how many of `ended` have been dealt with
 PLANNED: Final = 30  # rows put into `planned` so far
-COUNTERS: Final = 32
+DISCARDED: Final = 31  # frames received while one before them on their path was missing
+SPOILT: Final = 32  # frames received and thrown away because a fault spoilt them
+CULPRIT_ROW: Final = 33  # and the transfer
+COUNTERS: Final = 34
 
 # `numbers`, the constants of a run.
 N_ZERO: Final = 0  # time zero on CLOCK_MONOTONIC
@@ -204,7 +216,41 @@ N_LATENCY: Final = 4
 N_NOTIFY: Final = 5
 N_NODES: Final = 6
 N_EPOLL: Final = 7  # file descriptor
-NUMBERS: Final = 8
+N_RESEND: Final = 8  # a frame not received by then after its sending is sent again
+N_IN_FLIGHT: Final = 9  # the most frames of one output that may be unreceived
+NUMBERS: Final = 10
+
+# `faults`, a row per fault and, of late commands and locks, per plane.
+Q_KIND: Final = 0
+Q_PLANE: Final = 1  # NONE: any
+Q_PORT: Final = 2  # over all planes, NONE: any
+Q_NODE: Final = 3
+Q_AT: Final = 4
+Q_UNTIL: Final = 5
+Q_VALUE: Final = 6  # SLOW: bit/s; SPOIL: share of 2^31 - 1; COMMANDS, LOCKS: mean, ns
+Q_DIST: Final = 7
+Q_SEED: Final = 8  # state of its random numbers
+Q_BATCH: Final = 9  # COMMANDS: when the latest batch was asked for,
+Q_DRAWN: Final = 10  # how late it is,
+Q_DARK: Final = 11  # and when the latest command took effect
+Q_LOST: Final = 12  # frames
+Q_LOST_BYTES: Final = 13
+Q_RESENT: Final = 14  # frames, those thrown away behind a lost one included
+Q_DELAYED: Final = 15  # circuits, computations, frames
+Q_DELAY: Final = 16  # in all
+Q_DELAY_MOST: Final = 17
+Q_OF: Final = 18  # the fault it is a row of
+FAULT_COLUMNS: Final = 19
+# `faults[:, Q_KIND]` and `faults[:, Q_DIST]`.
+OUTAGE: Final = 0
+SLOW: Final = 1
+PAUSE: Final = 2
+SPOIL: Final = 3
+COMMANDS: Final = 4
+LOCKS: Final = 5
+FIXED: Final = 0
+UNIFORM: Final = 1
+EXPONENTIAL: Final = 2
 
 # `histograms`, a row per quantity in steps of HISTOGRAM_NS; the last bucket holds the rest.
 LATENESS: Final = 0  # of frames: ideal last bit to the call that sends
@@ -246,7 +292,8 @@ class Engine(NamedTuple):
     [nodes * nodes, 2]: first and last message waiting from one node to another. `windows` is
     [ports, MOST_WINDOWS], rings of circuits. `scale` float64[1] is virtual bytes per wall byte.
     `ended` lists tasks in the order they end; a message is there twice if its latency had to pass.
-    `planned` keeps the dispatcher's rows that are for later (lookahead).
+    `planned` keeps the dispatcher's rows that are for later (lookahead). `asked` is [ports, ports]:
+    the PSN each receiver asked each sender for last. `faults` may have no rows.
     """
 
     numbers: Int64s
@@ -268,6 +315,8 @@ class Engine(NamedTuple):
     news: Int64s
     ended: Int64s
     planned: Int64s
+    asked: Int64s
+    faults: Int64s
     counters: Int64s
     histograms: Int64s
     extremes: Int64s

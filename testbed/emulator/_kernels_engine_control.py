@@ -33,7 +33,7 @@ from scheduler.dispatch._kernels_columns import (
 from scheduler.dispatch._kernels_dispatch import dispatch, slot_start_ns
 from scheduler.kernel import lean_kernel
 from scheduler.model.taskgraph import COMPUTE, MARKER, MESSAGE
-from testbed.emulator._kernels_crossbar import darken_input, darken_output, light
+from testbed.emulator._kernels_crossbar import darken_input, darken_output
 from testbed.emulator._kernels_engine_columns import (
     ARRIVAL,
     CIRCUITS,
@@ -48,6 +48,7 @@ from testbed.emulator._kernels_engine_columns import (
     END,
     ENDED,
     FIRST_WINDOW,
+    GO_BACK,
     HEARD,
     KIND,
     LAST_BIT,
@@ -63,8 +64,13 @@ from testbed.emulator._kernels_engine_columns import (
     NEWS_COUNT,
     NEXT_TICK,
     NONE,
+    OUTAGE,
+    OUTAGE_BEGINS,
+    PLANE,
     PLANNED,
     PORT,
+    Q_AT,
+    Q_KIND,
     READY,
     SETTLED,
     SRC,
@@ -89,7 +95,16 @@ from testbed.emulator._kernels_engine_columns import (
     Engine,
     Wire,
 )
-from testbed.emulator._kernels_engine_nic import enqueue, join_voq, read_clock, take_up
+from testbed.emulator._kernels_engine_faults import (
+    command_dark_ns,
+    computed_by,
+    concerns,
+    held_until,
+    light_around,
+    lock_late_ns,
+)
+from testbed.emulator._kernels_engine_nic import enqueue, far_of, join_voq, read_clock, take_up
+from testbed.emulator._kernels_engine_receive import go_back
 from testbed.emulator._kernels_engine_tools import (
     drop_timer,
     fill_up,
@@ -109,7 +124,10 @@ __all__ = ["begin", "end_tasks", "ring_timers", "tell_dispatcher"]
 
 @lean_kernel
 def begin(engine: Engine, core: Core) -> None:
-    """Make ready, at time zero, every task that waits for none."""
+    """Make ready, at time zero, every task that waits for none, and expect the outages."""
+    for row in range(len(engine.faults)):
+        if engine.faults[row, Q_KIND] == OUTAGE:
+            set_timer(engine, engine.faults[row, Q_AT], OUTAGE_BEGINS, row)
     for task in range(len(engine.tasks)):
         if engine.tasks[task, MISSING] == 0:
             make_ready(engine, core, task, 0)
@@ -120,8 +138,9 @@ def make_ready(engine: Engine, core: Core, task: int, clock_ns: int) -> None:
     """Let a task go whose predecessors have all ended, the last of them at READY."""
     line = engine.tasks[task]
     if line[KIND] == COMPUTE:
-        line[START] = line[READY]
-        set_timer(engine, line[READY] + line[DURATION], COMPUTED, task)
+        line[START] = held_until(engine, line[SRC], line[READY])
+        end_ns = computed_by(engine, line[SRC], line[START], line[DURATION])
+        set_timer(engine, end_ns, COMPUTED, task)
     elif line[KIND] == MARKER:
         line[START] = line[READY]
         line[END] = line[READY]
@@ -165,6 +184,10 @@ def ring_timers(
         drop_timer(engine)
         if what >= HEARD:
             add_news(engine, what - HEARD, arg, time_ns)
+        elif what == GO_BACK:
+            go_back(engine, core, arg // len(engine.ports), arg % len(engine.ports), clock_ns)
+        elif what == OUTAGE_BEGINS:
+            darken_standing(engine, core, tables, engine.faults[arg])
         elif what == DUE_ROW:
             carry_out(engine, core, wire, tables, engine.planned[arg], time_ns)
         else:
@@ -292,7 +315,9 @@ def carry_out(
     base = core.planes[plane, PLANE_BASE]
     port, far = base + action[A_SRC], base + action[A_DST]
     if action[A_OP] == DROP:
-        dark_ns = max(action[A_AT], read_clock(engine, wire)) + core.rule[R_CONTROL]
+        request_ns = max(action[A_AT], read_clock(engine, wire))
+        control_ns = core.rule[R_CONTROL]
+        dark_ns = command_dark_ns(engine, plane, action[A_AT], request_ns, control_ns)
         darken_output(tables, port, engine.numbers[N_ZERO] + dark_ns)
         darken_input(tables, far, engine.numbers[N_ZERO] + dark_ns)
         end_circuit(engine, port, dark_ns)
@@ -318,15 +343,16 @@ def make_circuit(
     port, far = base + action[A_SRC], base + action[A_DST]
     zero_ns = engine.numbers[N_ZERO]
     request_ns = max(action[A_AT], read_clock(engine, wire))
-    dark_ns = request_ns + core.rule[R_CONTROL]
-    up_ns = dark_ns + core.planes[plane, PLANE_DELAY]
+    control_ns = core.rule[R_CONTROL]
+    dark_ns = command_dark_ns(engine, plane, action[A_AT], request_ns, control_ns)
+    up_ns = dark_ns + core.planes[plane, PLANE_DELAY] + lock_late_ns(engine, plane, far, dark_ns)
     darken_output(tables, port, zero_ns + dark_ns)
     darken_input(tables, far, zero_ns + dark_ns)
-    light(tables, port, far, zero_ns + up_ns)
+    light_around(engine, tables, plane, port, far, up_ns)
     if duplex:
         darken_output(tables, far, zero_ns + dark_ns)
         darken_input(tables, port, zero_ns + dark_ns)
-        light(tables, far, port, zero_ns + up_ns)
+        light_around(engine, tables, plane, far, port, up_ns)
     number = engine.counters[CIRCUITS]
     if number == len(engine.circuits):
         fill_up(engine, TABLE_CIRCUITS)
@@ -343,6 +369,28 @@ def make_circuit(
     add_circuit(engine, core, port, number, dark_ns)
     if duplex:
         add_circuit(engine, core, far, number, dark_ns)
+
+
+@lean_kernel
+def darken_standing(engine: Engine, core: Core, tables: CrossbarTables, outage: Int64s) -> None:
+    """Take the light off the circuits that an outage strikes, until it is over.
+
+    Slots of timed programs were written around it.
+    """
+    if core.rule[R_KIND] == TIMED:
+        return
+    begin_ns = outage[Q_AT]
+    for port in range(len(engine.ports)):
+        circuit = engine.ports[port, NEWEST]
+        if circuit == NONE or engine.circuits[circuit, X_DOWN] != NONE:
+            continue
+        plane, far = engine.ports[port, PLANE], far_of(engine, core, port, circuit)
+        if engine.circuits[circuit, X_UP] > begin_ns:
+            continue  # it was written around it
+        if concerns(outage, OUTAGE, plane, port) or concerns(outage, OUTAGE, plane, far):
+            darken_output(tables, port, engine.numbers[N_ZERO] + begin_ns)
+            darken_input(tables, far, engine.numbers[N_ZERO] + begin_ns)
+            light_around(engine, tables, plane, port, far, begin_ns)
 
 
 @lean_kernel

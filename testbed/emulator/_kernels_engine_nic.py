@@ -23,15 +23,19 @@ from scheduler.dispatch._kernels_columns import (
 from scheduler.dispatch._kernels_rows import wire_ns
 from scheduler.kernel import lean_kernel
 from testbed.emulator._kernels_engine_columns import (
+    AGAIN,
     BEGIN,
     CIRCUIT,
     DUE,
     ERRNO,
+    F_AGAIN,
+    F_DOOMED,
     F_FAR,
     F_LAST_BIT,
     F_LENGTH,
     F_OFFSET,
     F_PORT,
+    F_PSN,
     F_SENT,
     F_SERIAL,
     F_TASK,
@@ -43,6 +47,8 @@ from testbed.emulator._kernels_engine_columns import (
     FRAMES_SENT,
     FREE,
     HEARD,
+    IN_FLIGHT,
+    IN_FLIGHT_AGAIN,
     LAST_BIT,
     LATENESS,
     LENGTH,
@@ -50,11 +56,14 @@ from testbed.emulator._kernels_engine_columns import (
     MISSING,
     MOST_WINDOWS,
     N_GUARD,
+    N_IN_FLIGHT,
     N_NODES,
     N_NOTIFY,
     N_QUANTUM,
+    N_RESEND,
     N_ZERO,
     NEVER,
+    NEWEST,
     NEXT,
     NEXT_CHECK,
     NODE,
@@ -64,7 +73,7 @@ from testbed.emulator._kernels_engine_columns import (
     QUEUE,
     QUEUE_LAST,
     READY,
-    RESEND_NS,
+    RESENT,
     ROW,
     SEND_ERRORS,
     SENT,
@@ -76,7 +85,9 @@ from testbed.emulator._kernels_engine_columns import (
     T_END,
     T_EXTENT,
     T_FAR,
+    T_HELD,
     T_PORT,
+    T_RESENT,
     T_SENT,
     T_START,
     T_TASK,
@@ -93,6 +104,7 @@ from testbed.emulator._kernels_engine_columns import (
     Engine,
     Wire,
 )
+from testbed.emulator._kernels_engine_faults import doom, held_until, next_again, rate_at
 from testbed.emulator._kernels_engine_tools import fill_up, observe, set_timer, write_headers
 from testbed.emulator._kernels_libc import (
     MSG_DONTWAIT,
@@ -186,12 +198,31 @@ def head_of(engine: Engine, core: Core, port: int) -> int:
 @lean_kernel
 def take_up(engine: Engine, core: Core, port: int, clock_ns: int) -> None:
     """Take the next frame of an idle output into service, or note when to look at it again."""
-    if engine.ports[port, LENGTH] > 0:
+    line = engine.ports[port]
+    if line[LENGTH] > 0:
         return
+    line[AGAIN] = NONE
     if core.rule[R_KIND] == TIMED:
         take_queued(engine, core, port, clock_ns)
-    else:
+    elif line[IN_FLIGHT_AGAIN] == 0 or not take_again(engine, core, port, clock_ns):
         take_granted(engine, core, port)
+
+
+@lean_kernel
+def take_again(engine: Engine, core: Core, port: int, clock_ns: int) -> bool:
+    """Take what is to be sent again, if the circuit that stands or comes leads there."""
+    line, circuit = engine.ports[port], engine.ports[port, NEWEST]
+    if circuit == NONE or engine.circuits[circuit, X_DOWN] != NONE:
+        return False
+    row = next_again(engine, port, far_of(engine, core, port, circuit))
+    if row == NONE:
+        return False
+    begin_ns = max(engine.circuits[circuit, X_UP], line[FREE], clock_ns)
+    line[AGAIN] = row
+    line[USES] = circuit
+    line[BEGIN] = held_until(engine, line[NODE], begin_ns)
+    begin_frame(engine, core, port, NONE, engine.flying[row, F_LENGTH])
+    return True
 
 
 @lean_kernel
@@ -202,9 +233,12 @@ def take_granted(engine: Engine, core: Core, port: int) -> None:
     message = line[QUEUE]
     if message == NONE or engine.tasks[message, MISSING] > 0:
         return
+    if line[IN_FLIGHT] >= engine.numbers[N_IN_FLIGHT]:
+        return
     task = engine.tasks[message]
     line[USES] = task[CIRCUIT]
-    line[BEGIN] = max(task[READY], engine.circuits[task[CIRCUIT], X_UP], line[FREE])
+    begin_ns = max(task[READY], engine.circuits[task[CIRCUIT], X_UP], line[FREE])
+    line[BEGIN] = held_until(engine, line[NODE], begin_ns)
     if task[SENT] == 0 and core.rule[R_LOOKAHEAD] > 0:
         told_ns = line[BEGIN] + engine.numbers[N_NOTIFY]
         set_timer(engine, told_ns, HEARD + EV_STARTED, message)
@@ -225,23 +259,34 @@ def take_queued(engine: Engine, core: Core, port: int, clock_ns: int) -> None:
         begin_ns = max(line[FREE], up_ns)
         if begin_ns < end_ns and clock_ns + guard_ns // 3 <= down_ns:
             message = engine.voq[queue_of(engine, core, port, circuit), 0]
-            if message == NONE:
+            again = NONE
+            if line[IN_FLIGHT_AGAIN] > 0:
+                again = next_again(engine, port, far_of(engine, core, port, circuit))
+            full = line[IN_FLIGHT] >= engine.numbers[N_IN_FLIGHT]
+            if again == NONE and (message == NONE or full):
                 line[DUE] = end_ns
                 if clock_ns < end_ns:
                     return
             else:
-                task = engine.tasks[message]
-                begin_ns = max(begin_ns, task[READY])
+                first_ns = clock_ns if again != NONE else engine.tasks[message, READY]
+                begin_ns = held_until(engine, line[NODE], max(begin_ns, first_ns))
                 if begin_ns > clock_ns:
                     line[DUE] = begin_ns
                     return
                 rate_bps = core.planes[line[PLANE], PLANE_RATE]
-                length = min(task[SIZE] - task[SENT], engine.numbers[N_QUANTUM])
-                length = min(length, int((end_ns - begin_ns) * (rate_bps / BITS_NS)))
+                rate_bps = rate_at(engine, line[PLANE], rate_bps, begin_ns)
+                length = int((end_ns - begin_ns) * (rate_bps / BITS_NS))
+                if again != NONE:
+                    whole = engine.flying[again, F_LENGTH]
+                    length = whole if length >= whole else 0
+                else:
+                    task = engine.tasks[message]
+                    length = min(length, task[SIZE] - task[SENT], engine.numbers[N_QUANTUM])
                 if length > 0:
+                    line[AGAIN] = again
                     line[USES] = circuit
                     line[BEGIN] = begin_ns
-                    begin_frame(engine, core, port, message, length)
+                    begin_frame(engine, core, port, message if again == NONE else NONE, length)
                     return
         line[FIRST_WINDOW] = (line[FIRST_WINDOW] + 1) % MOST_WINDOWS
         line[WINDOWS] -= 1
@@ -249,10 +294,14 @@ def take_queued(engine: Engine, core: Core, port: int, clock_ns: int) -> None:
 
 
 @lean_kernel
-def continues(engine: Engine, port: int, message: int) -> bool:
-    """Say whether the frame in service goes on, without a gap, with the output's last transfer."""
+def continues(engine: Engine, core: Core, port: int, message: int) -> bool:
+    """Say whether the frame in service goes on with the output's last transfer.
+
+    A message that was granted its circuit stays one transfer whatever holds it up; a queue's goes
+    on without a gap or is another.
+    """
     line = engine.ports[port]
-    if line[ROW] == NONE or line[BEGIN] != line[FREE]:
+    if line[ROW] == NONE or (core.rule[R_KIND] == TIMED and line[BEGIN] != line[FREE]):
         return False
     row = engine.transfers[line[ROW]]
     return bool(row[T_TASK] == message and row[T_CIRCUIT] == line[USES])
@@ -260,16 +309,25 @@ def continues(engine: Engine, port: int, message: int) -> bool:
 
 @lean_kernel
 def begin_frame(engine: Engine, core: Core, port: int, message: int, length: int) -> None:
-    """Fix when the last bit of the frame in service leaves."""
+    """Fix when the last bit of the frame in service leaves; `message` is NONE for one sent again.
+
+    The frames of a transfer end where its bytes do at line rate, so that what is rounded does not
+    add up, but for what held them up.
+    """
     line = engine.ports[port]
     rate_bps = core.planes[line[PLANE], PLANE_RATE]
-    if continues(engine, port, message):
+    if continues(engine, core, port, message):
         row = engine.transfers[line[ROW]]
-        line[FRAME_END] = row[T_START] + wire_ns(row[T_BYTES] + length, rate_bps)
+        waited_ns = row[T_HELD] + line[BEGIN] - line[FREE]
+        end_ns = row[T_START] + waited_ns + wire_ns(row[T_BYTES] + length, rate_bps)
     else:
-        line[FRAME_END] = line[BEGIN] + wire_ns(length, rate_bps)
+        end_ns = line[BEGIN] + wire_ns(length, rate_bps)
+    now_bps = rate_at(engine, line[PLANE], rate_bps, line[BEGIN])
+    if now_bps != rate_bps:
+        end_ns += wire_ns(length, now_bps) - wire_ns(length, rate_bps)
+    line[FRAME_END] = end_ns
     line[LENGTH] = length
-    line[DUE] = line[FRAME_END]
+    line[DUE] = end_ns
 
 
 @lean_kernel
@@ -285,8 +343,8 @@ def serve(engine: Engine, core: Core, wire: Wire, port: int, clock_ns: int) -> i
     if length == 0:
         take_up(engine, core, port, clock_ns)
         return NONE
-    message = head_of(engine, core, port)
-    if message == NONE:
+    again, message = line[AGAIN], head_of(engine, core, port)
+    if again == NONE and message == NONE:
         line[FREE] = line[FRAME_END]
         take_up(engine, core, port, clock_ns)
         return NONE
@@ -297,11 +355,47 @@ def serve(engine: Engine, core: Core, wire: Wire, port: int, clock_ns: int) -> i
         engine.counters[MISSED] += 1
         take_up(engine, core, port, now_ns)
         return NONE
-    row = send_next(engine, core, wire, port, message, length, now_ns)
+    if again != NONE:
+        row = send_again(engine, core, wire, port, again, now_ns)
+    else:
+        row = send_next(engine, core, wire, port, message, length, now_ns)
     if row == NONE:
         return NONE
     take_up(engine, core, port, clock_ns)
     return int(engine.flying[row, F_FAR])
+
+
+@lean_kernel
+def send_again(engine: Engine, core: Core, wire: Wire, port: int, row: int, now_ns: int) -> int:
+    """Send the frame in `row` of `flying` once more, unless it has arrived after all.
+
+    Its time on the wire is spent either way. Returns `row`.
+    """
+    line, frame = engine.ports[port], engine.flying[row]
+    line[FREE] = line[FRAME_END]
+    if line[ROW] != NONE:
+        hold(engine, core, port)
+    if frame[F_PORT] != port or frame[F_AGAIN] == 0:
+        return row
+    frame[F_AGAIN] = 0
+    line[IN_FLIGHT_AGAIN] -= 1
+    frame[F_LAST_BIT] = line[FRAME_END]
+    task = engine.tasks[frame[F_TASK]]
+    task[LAST_BIT] = max(task[LAST_BIT], line[FRAME_END])
+    engine.counters[RESENT] += 1
+    engine.transfers[frame[F_TRANSFER], T_RESENT] += 1
+    observe(engine, LATENESS, now_ns - line[FRAME_END])
+    launch(engine, core, wire, row, now_ns)
+    return row
+
+
+@lean_kernel
+def hold(engine: Engine, core: Core, port: int) -> None:
+    """Note how far behind line rate the output's latest transfer is."""
+    line = engine.ports[port]
+    row = engine.transfers[line[ROW]]
+    rate_bps = core.planes[line[PLANE], PLANE_RATE]
+    row[T_HELD] = line[FREE] - row[T_START] - wire_ns(row[T_BYTES], rate_bps)
 
 
 @lean_kernel
@@ -312,7 +406,7 @@ def send_next(
     line, task = engine.ports[port], engine.tasks[message]
     length = min(length, task[SIZE] - task[SENT])
     far = far_of(engine, core, port, line[USES])
-    if not continues(engine, port, message) and not open_transfer(
+    if not continues(engine, core, port, message) and not open_transfer(
         engine, port, far, message, line[BEGIN]
     ):
         return NONE
@@ -330,10 +424,16 @@ def send_next(
     frame[F_TRANSFER] = line[ROW]
     frame[F_LAST_BIT] = line[FRAME_END]
     frame[F_TRIES] = 0
+    frame[F_PSN] = engine.psn[port, far, 0]
+    frame[F_AGAIN] = 0
+    frame[F_DOOMED] = NONE
+    engine.psn[port, far, 0] = (frame[F_PSN] + 1) % PSN_MODULUS
+    line[IN_FLIGHT] += 1
     engine.transfers[line[ROW], T_BYTES] += length
     task[SENT] += length
     task[LAST_BIT] = max(task[LAST_BIT], line[FRAME_END])
     line[FREE] = line[FRAME_END]
+    hold(engine, core, port)
     if task[SENT] == task[SIZE]:
         leave_queue(engine, core, port)
     observe(engine, LATENESS, now_ns - line[FRAME_END])
@@ -396,11 +496,10 @@ def launch(engine: Engine, core: Core, wire: Wire, row: int, now_ns: int) -> Non
     exact = int(np.ceil(frame[F_LENGTH] / engine.scale[0]))
     most = len(wire.send_buffer) - BTH_BYTES - CRC_BYTES
     data = min(max((exact + 3) // 4 * 4, LEAST_DATA_BYTES), most)
-    psn = engine.psn[port, far, 0]
     write_headers(
         wire.send_buffer,
         port,
-        psn,
+        frame[F_PSN],
         message // core.rule[R_TASKS],
         message % core.rule[R_TASKS],
         frame[F_OFFSET],
@@ -412,13 +511,16 @@ def launch(engine: Engine, core: Core, wire: Wire, row: int, now_ns: int) -> Non
     wire.send_header[0]["name"] = wire.addresses.ctypes.data + ADDRESS_BYTES * far
     frame[F_SENT] = now_ns
     frame[F_TRIES] += 1
-    engine.counters[NEXT_CHECK] = min(engine.counters[NEXT_CHECK], now_ns + RESEND_NS)
+    engine.counters[NEXT_CHECK] = min(
+        engine.counters[NEXT_CHECK], now_ns + engine.numbers[N_RESEND]
+    )
     done = sendmmsg(wire.fds[port], wire.send_header.ctypes.data, np.uint32(1), MSG_DONTWAIT)
     if done != 1:
         engine.counters[SEND_ERRORS] += 1
         engine.counters[ERRNO] = errno()
         return
-    engine.psn[port, far, 0] = (psn + 1) % PSN_MODULUS
     engine.counters[FRAMES_SENT] += 1
+    if len(engine.faults) > 0:
+        doom(engine, engine.ports[port, PLANE], frame, now_ns)
     transfer[T_SENT] += 1
     transfer[T_WALL_SENT] += data

@@ -11,6 +11,8 @@ from scheduler.kernel import lean_kernel
 from testbed.emulator._kernels_engine_columns import (
     ARRIVAL,
     CULPRIT,
+    CULPRIT_ROW,
+    DISCARDED,
     DISORDER,
     DUPLICATES,
     E_LENGTH,
@@ -19,6 +21,7 @@ from testbed.emulator._kernels_engine_columns import (
     E_TRANSFER,
     ENDED,
     EXTENTS,
+    F_AGAIN,
     F_FAR,
     F_LAST_BIT,
     F_LENGTH,
@@ -33,27 +36,31 @@ from testbed.emulator._kernels_engine_columns import (
     FLYING,
     FOREIGN,
     FRAMES_RECEIVED,
+    GO_BACK,
     GOT,
     HOP,
+    IN_FLIGHT,
+    IN_FLIGHT_AGAIN,
     LAST_BIT,
     LOST,
     MOST_TRIES,
     N_GUARD,
+    N_IN_FLIGHT,
     N_LATENCY,
+    N_NOTIFY,
+    N_RESEND,
     NEVER,
     NEWEST,
     NEXT_CHECK,
     NONE,
     OUTCOME,
-    RESEND_NS,
-    RESENT,
+    PLANE,
     SEEN_DARK,
     SIZE,
-    T_DARK,
+    SPOILT,
     T_END,
     T_EXTENT,
     T_RECEIVED,
-    T_RESENT,
     T_WALL_RECEIVED,
     TABLE_EXTENTS,
     WINDOWS,
@@ -62,8 +69,9 @@ from testbed.emulator._kernels_engine_columns import (
     Engine,
     Wire,
 )
-from testbed.emulator._kernels_engine_nic import far_of, launch, read_clock
-from testbed.emulator._kernels_engine_tools import fill_up, observe, take
+from testbed.emulator._kernels_engine_faults import flag_path, passes, spoilt, survived
+from testbed.emulator._kernels_engine_nic import far_of, read_clock, take_up
+from testbed.emulator._kernels_engine_tools import fill_up, observe, set_timer, take
 from testbed.emulator._kernels_libc import MSG_DONTWAIT, MSG_TRUNC, recvmmsg
 from testbed.emulator.frames import BTH_BYTES, CRC_BYTES, FIRST_QP, HEADER_BYTES, PSN_MODULUS
 
@@ -71,16 +79,17 @@ if TYPE_CHECKING:
     from scheduler.dispatch._kernels_columns import Core
     from scheduler.model.taskgraph import Int64s
 
-__all__ = ["receive", "resend"]
+__all__ = ["go_back", "receive", "resend"]
 
 DARK_FRAMES: Final = 2  # a column of the crossbar's counters
 
 
 @lean_kernel
-def resend(engine: Engine, core: Core, wire: Wire, counted: Int64s, clock_ns: int) -> None:
-    """Send again what is in flight for too long and has its circuit, and note when to look next.
+def resend(engine: Engine, core: Core, counted: Int64s, clock_ns: int) -> None:
+    """Go back to what is in flight for too long, and note when to look next.
 
-    `counted` are the crossbar's counters.
+    `counted` are the crossbar's counters. A frame whose circuit is gone for good is given up after
+    as many tries as one that is lost again and again.
     """
     engine.counters[NEXT_CHECK] = NEVER
     left = engine.counters[FLYING]
@@ -91,27 +100,32 @@ def resend(engine: Engine, core: Core, wire: Wire, counted: Int64s, clock_ns: in
         if frame[F_SERIAL] == NONE:
             continue
         left -= 1
-        due_ns = frame[F_SENT] + RESEND_NS
+        due_ns = frame[F_SENT] + engine.numbers[N_RESEND]
         if clock_ns < due_ns:
             engine.counters[NEXT_CHECK] = min(engine.counters[NEXT_CHECK], due_ns)
             continue
-        port, transfer = frame[F_PORT], engine.transfers[frame[F_TRANSFER]]
-        if counted[port, DARK_FRAMES] > engine.ports[port, SEEN_DARK]:
-            engine.ports[port, SEEN_DARK] += 1
-            transfer[T_DARK] += 1
-        if frame[F_TRIES] >= MOST_TRIES:
+        port, far = frame[F_PORT], frame[F_FAR]
+        if frame[F_AGAIN] == 0:
+            flag_path(engine, port, far, counted[port, DARK_FRAMES])
+            take_up(engine, core, port, clock_ns)
+        elif core.rule[R_KIND] != TIMED and not leads_to(engine, core, port, far, clock_ns):
+            frame[F_TRIES] += 1
+        frame[F_SENT] = clock_ns
+        due_ns = clock_ns + engine.numbers[N_RESEND]
+        engine.counters[NEXT_CHECK] = min(engine.counters[NEXT_CHECK], due_ns)
+        plane = engine.ports[port, PLANE]
+        if frame[F_TRIES] >= MOST_TRIES and not passes(engine, plane, port, far, clock_ns):
             engine.counters[OUTCOME] = LOST
             engine.counters[CULPRIT] = frame[F_TASK]
+            engine.counters[CULPRIT_ROW] = frame[F_TRANSFER]
             return
-        if not leads_to(engine, core, port, frame[F_FAR], clock_ns):
-            frame[F_SENT] = clock_ns
-            if core.rule[R_KIND] != TIMED:  # whose circuits come again
-                frame[F_TRIES] += 1
-            engine.counters[NEXT_CHECK] = min(engine.counters[NEXT_CHECK], clock_ns + RESEND_NS)
-            continue
-        engine.counters[RESENT] += 1
-        transfer[T_RESENT] += 1
-        launch(engine, core, wire, row, clock_ns)
+
+
+@lean_kernel
+def go_back(engine: Engine, core: Core, port: int, far: int, clock_ns: int) -> None:
+    """Let `port` send again all that `far` has not received from it, in order."""
+    flag_path(engine, port, far, engine.ports[port, SEEN_DARK])
+    take_up(engine, core, port, clock_ns)
 
 
 @lean_kernel
@@ -171,15 +185,18 @@ def land(engine: Engine, core: Core, port: int, buffer: Any, size: int, now_ns: 
     if not same or frame[F_PORT] != sender or frame[F_FAR] != port:
         engine.counters[FOREIGN] += 1
         return
+    if spoilt(engine, frame):
+        engine.counters[SPOILT] += 1
+        return
+    survived(engine, frame)
     psn, expected = take(buffer, 9, 3), engine.psn[sender, port, 1]
-    if (psn - expected) % PSN_MODULUS >= PSN_MODULUS // 2:
-        engine.counters[DISORDER] += 1
-    else:
-        engine.psn[sender, port, 1] = (psn + 1) % PSN_MODULUS
+    if psn != expected:
+        refuse(engine, sender, port, psn, expected, now_ns)
+        return
+    engine.psn[sender, port, 1] = (psn + 1) % PSN_MODULUS
     if not record_extent(engine, frame[F_TRANSFER], task, offset, length):
         return
-    frame[F_SERIAL] = NONE
-    engine.counters[FLYING] -= 1
+    leave_flight(engine, core, sender, frame, now_ns)
     engine.counters[FRAMES_RECEIVED] += 1
     transfer = engine.transfers[frame[F_TRANSFER]]
     transfer[T_RECEIVED] += 1
@@ -193,6 +210,33 @@ def land(engine: Engine, core: Core, port: int, buffer: Any, size: int, now_ns: 
         observe(engine, HOP, now_ns - line[LAST_BIT])
         engine.ended[engine.counters[ENDED]] = task
         engine.counters[ENDED] += 1
+
+
+@lean_kernel
+def leave_flight(engine: Engine, core: Core, port: int, frame: Int64s, now_ns: int) -> None:
+    """Free the row of a frame that has arrived, and let its output go on if it was full."""
+    line = engine.ports[port]
+    frame[F_SERIAL] = NONE
+    engine.counters[FLYING] -= 1
+    if frame[F_AGAIN] != 0:
+        frame[F_AGAIN] = 0
+        line[IN_FLIGHT_AGAIN] -= 1
+    line[IN_FLIGHT] -= 1
+    if line[IN_FLIGHT] + 1 == engine.numbers[N_IN_FLIGHT]:
+        take_up(engine, core, port, now_ns)
+
+
+@lean_kernel
+def refuse(engine: Engine, sender: int, port: int, psn: int, expected: int, now_ns: int) -> None:
+    """Throw a frame away that is not the next of its path, and ask for that one, once."""
+    if (psn - expected) % PSN_MODULUS >= PSN_MODULUS // 2:
+        engine.counters[DISORDER] += 1
+        return
+    engine.counters[DISCARDED] += 1
+    if engine.asked[sender, port] != expected:
+        engine.asked[sender, port] = expected
+        path = sender * len(engine.ports) + port
+        set_timer(engine, now_ns + engine.numbers[N_NOTIFY], GO_BACK, path)
 
 
 @lean_kernel

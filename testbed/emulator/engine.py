@@ -16,7 +16,7 @@ import numpy as np
 
 from scheduler.dispatch.layout import prepare
 from scheduler.dispatch.simulator import iteration_ends
-from scheduler.dispatch.stalls import stalled
+from scheduler.dispatch.stalls import blocked, stalled
 from scheduler.model.program import TimedProgram
 from scheduler.model.taskgraph import MESSAGE
 from scheduler.model.timeline import NONE, Timeline
@@ -31,17 +31,26 @@ from testbed.emulator.engine_tables import (
     new_wire,
     read_timeline,
 )
+from testbed.emulator.faults import (
+    RETRY_NS,
+    effects_of,
+    fault_rows,
+    patience,
+    require_bearable,
+)
 from testbed.emulator.packet_plane import wire_bps
 from testbed.emulator.realtime import RealtimeThread
 from topologies.errors import CheckError, FluxbedError, MachineError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from scheduler.dispatch.layout import Layout
     from scheduler.model.program import Program
     from scheduler.model.taskgraph import Int64s, TaskGraph
     from testbed.emulator.network import EmulatedFabric
+    from testbed.files.faults import Fault
+    from testbed.files.summary import FaultEffect
     from topologies.fabric import Fabric
 
 __all__ = ["Execution", "Monitor", "attempt", "execute", "require_drivable"]
@@ -62,6 +71,8 @@ _COUNTED: Final = {
     "frames_disordered": e.DISORDER,
     "frames_duplicate": e.DUPLICATES,
     "frames_foreign": e.FOREIGN,
+    "frames_discarded": e.DISCARDED,
+    "frames_spoilt": e.SPOILT,
     "missed_slot_ends": e.MISSED,
     "late_arrivals": e.LATE_ARRIVALS,
     "send_errors": e.SEND_ERRORS,
@@ -101,13 +112,14 @@ class Execution:
 
     `timeline` holds all that was recorded; `interrupted` says that it was stopped on request, and
     `error` why it could not be finished. `extents` int64[:, 4] are runs of bytes received in order:
-    unrolled message, offset, length, transfer.
+    unrolled message, offset, length, transfer. `effects` say what each fault did.
     """
 
     timeline: Timeline
     extents: Int64s
     interrupted: bool
     error: FluxbedError | None
+    effects: Sequence[FaultEffect] = ()
 
 
 def execute(
@@ -122,6 +134,9 @@ def execute(
     monitor: Monitor | None = None,
     limit_ns: int | None = None,
     sabotage: Callable[[EmulatedFabric], None] | None = None,
+    faults: Sequence[Fault] = (),
+    seed: int = 0,
+    rank_to_node: Sequence[int] | None = None,
 ) -> Timeline:
     """Execute `iterations` iterations of `program` on `network`; times are virtual.
 
@@ -141,6 +156,9 @@ def execute(
         monitor=monitor,
         limit_ns=limit_ns,
         sabotage=sabotage,
+        faults=faults,
+        seed=seed,
+        rank_to_node=rank_to_node,
     )
     if execution.error is not None:
         raise execution.error
@@ -159,15 +177,20 @@ def attempt(
     monitor: Monitor | None = None,
     limit_ns: int | None = None,
     sabotage: Callable[[EmulatedFabric], None] | None = None,
+    faults: Sequence[Fault] = (),
+    seed: int = 0,
+    rank_to_node: Sequence[int] | None = None,
 ) -> Execution:
     """Execute as `execute` does, but return a failed run too, with all that it recorded.
 
     `limit_ns` (virtual) is when the run is given up, by default three times the prediction and two
-    seconds. `sabotage` is called when the initial circuits stand, just before time zero: a test
-    breaks something there. Raises `UsageError` where the parts do not fit or the routing takes two
-    hops, `MachineError` without SCHED_FIFO.
+    seconds, more under `faults`, which draw from `seed` and find their hosts by `rank_to_node`
+    (None: in order). `sabotage` is called when the initial circuits stand, just before time zero: a
+    test breaks something there. Raises `UsageError` where the parts do not fit or the routing takes
+    two hops, `MachineError` without SCHED_FIFO.
     """
     require_drivable(fabric, program)
+    require_bearable(faults, program)
     monitor = monitor or Monitor()
     slow = dilate(graph, fabric, program, dilation.factor)
     for plane, bridge in network.packet_planes.items():
@@ -179,7 +202,9 @@ def attempt(
         ends = iteration_ends(
             *slow, iterations=iterations, guard_ns=guard_wall_ns, lookahead_ns=lookahead_wall_ns
         )
-        limit_wall_ns = _PATIENCE * int(ends[-1]) + _PATIENCE_NS
+        times, beyond_ns = patience(faults, fabric)
+        limit_wall_ns = round(_PATIENCE * times * int(ends[-1]) + beyond_ns * dilation.factor)
+        limit_wall_ns += _PATIENCE_NS
     else:
         limit_wall_ns = round(limit_ns * dilation.factor)
     tables = new_engine(
@@ -190,11 +215,18 @@ def attempt(
         epoll_fd=network.epoll_fd,
         control=monitor.control,
         progress=monitor.progress,
+        faults=fault_rows(faults, fabric, dilation.factor, seed),
+        rank_to_node=rank_to_node,
     )
+    if faults:
+        retry_ns = round(RETRY_NS * dilation.factor)
+        tables.numbers[e.N_RESEND] = max(e.RESEND_NS, retry_ns)
     monitor.tables = tables
     wire = new_wire(network.sockets, dilation.frame_bytes)
     cpu_ns = _run_in_real_time(layout, network, tables, wire, monitor=monitor, sabotage=sabotage)
-    return _conclude(layout, fabric, network, tables, dilation=dilation, cpu_ns=cpu_ns)
+    return _conclude(
+        layout, fabric, network, tables, dilation=dilation, cpu_ns=cpu_ns, faults=faults
+    )
 
 
 def require_drivable(fabric: Fabric, program: Program) -> None:
@@ -269,6 +301,7 @@ def _conclude(
     *,
     dilation: Dilation,
     cpu_ns: int,
+    faults: Sequence[Fault],
 ) -> Execution:
     """Gather records, measures and the verdict."""
     outcome = int(tables.counters[e.OUTCOME])
@@ -276,11 +309,17 @@ def _conclude(
     measures = _measures(tables, drops, cpu_ns)
     timeline = read_timeline(layout, fabric, tables, dilation.factor, measures)
     extents = tables.extents[: tables.counters[e.EXTENTS]].copy()
-    error = _error(layout, tables, drops)
+    error = _error(layout, tables, drops, faults)
     interrupted = outcome == e.STOPPED
     if error is None and not interrupted:
         error = integrity.violation(layout, timeline, extents, drops)
-    return Execution(timeline=timeline, extents=extents, interrupted=interrupted, error=error)
+    return Execution(
+        timeline=timeline,
+        extents=extents,
+        interrupted=interrupted,
+        error=error,
+        effects=effects_of(faults, tables.faults, dilation.factor),
+    )
 
 
 def _percentile_us(tables: e.Engine, quantity: int, fraction: float) -> float | None:
@@ -318,14 +357,20 @@ def _measures(
     return measures
 
 
-def _error(layout: Layout, tables: e.Engine, drops: Mapping[str, int]) -> FluxbedError | None:
-    """Return why the loop ended, where it should not have."""
+def _error(
+    layout: Layout, tables: e.Engine, drops: Mapping[str, int], faults: Sequence[Fault]
+) -> FluxbedError | None:
+    """Return why the loop ended, where it should not have; under faults it may have to."""
     counters, outcome = tables.counters, int(tables.counters[e.OUTCOME])
     if outcome in (e.FINISHED, e.STOPPED):
         return None
     done, total = int(counters[e.DONE]), len(tables.tasks)
     where = f"{done} of {total} tasks done"
-    if outcome == e.STALLED:
+    if outcome == e.LOST and faults:
+        _, port, far = tables.transfers[counters[e.CULPRIT_ROW], [e.T_TASK, e.T_PORT, e.T_FAR]]
+        why = f"passes nothing under {', '.join(fault.text for fault in faults)}"
+        return blocked(layout, int(counters[e.CULPRIT]), int(port), int(far), why)
+    if outcome == e.STALLED or (outcome == e.OVERDUE and faults):
         columns = [e.READY, e.START, e.END]
         times = tables.tasks[:, columns].T.copy()
         times[0] = np.where(tables.tasks[:, e.MISSING] == 0, times[0], NONE)

@@ -19,7 +19,7 @@ from testbed.emulator.network import PortSockets
 from topologies.fabric import Fabric, Plane
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -110,8 +110,13 @@ def new_engine(
     epoll_fd: int,
     control: Int64s,
     progress: Int64s,
+    faults: Int64s | None = None,
+    rank_to_node: Sequence[int] | None = None,
 ) -> e.Engine:
     """Make the engine's memory before time zero; all times of `layout` are dilated.
+
+    `faults` are rows of `faults.fault_rows`; by `rank_to_node` (None: in order) a paused host is
+    found to compute nothing.
 
     Every table is filled here, so that no page of it is missing in real time.
     """
@@ -119,8 +124,11 @@ def new_engine(
     nodes = layout.fabric.nodes
     keys = layout.ports[:, col.PORT_PLANE] * nodes + layout.ports[:, col.PORT_NODE]
     node_port_ptr, node_port = csr(keys, np.arange(ports), len(layout.planes) * nodes)
+    if faults is None:
+        faults = np.zeros((0, e.FAULT_COLUMNS), np.int64)
     circuits = _most_circuits(layout, limit_ns)
-    transfers = _most_transfers(layout, circuits)
+    transfers = _most_transfers(layout, circuits) + len(faults) * ports
+    timers = 2 * total + 16 + _most_planned(layout) + len(faults) + _FLYING
     tables = e.Engine(
         numbers=np.zeros(e.NUMBERS, np.int64),
         tasks=np.full((total, e.TASK_COLUMNS), NONE, np.int64),
@@ -137,10 +145,12 @@ def new_engine(
         extents=np.full((transfers + _FLYING + _SPARE, e.EXTENT_COLUMNS), NONE, np.int64),
         flying=np.full((_FLYING, e.FLYING_COLUMNS), NONE, np.int64),
         psn=np.full((ports, ports, 2), 0, np.int64),
-        timers=np.full((2 * total + 16 + _most_planned(layout), e.TIMER_COLUMNS), NONE, np.int64),
+        timers=np.full((timers, e.TIMER_COLUMNS), NONE, np.int64),
         news=np.full((2 * total + 16, e.NEWS_COLUMNS), NONE, np.int64),
         ended=np.full(2 * total + 1, NONE, np.int64),
         planned=np.full((_most_planned(layout), col.ACTION_COLUMNS), NONE, np.int64),
+        asked=np.full((ports, ports), NONE, np.int64),
+        faults=faults,
         counters=np.zeros(e.COUNTERS, np.int64),
         histograms=np.full((3, e.BUCKETS), 0, np.int64),
         extremes=np.zeros((3, 3), np.int64),
@@ -151,6 +161,8 @@ def new_engine(
     tables.numbers[[e.N_QUANTUM, e.N_NODES, e.N_EPOLL]] = dilation.quantum_bytes, nodes, epoll_fd
     tables.numbers[e.N_LATENCY] = layout.fabric.latency_ns
     tables.numbers[e.N_NOTIFY] = layout.fabric.notify_ns
+    tables.numbers[e.N_RESEND] = e.RESEND_NS
+    tables.numbers[e.N_IN_FLIGHT] = max(_FLYING // ports, 1)
     tables.counters[[e.NEXT_CHECK, e.NEXT_TICK]] = e.NEVER
     tables.counters[e.CREDIT] = e.CREDIT_NS  # it sleeps that long until time zero
     work, tasks = layout.work, tables.tasks
@@ -166,11 +178,15 @@ def new_engine(
         (e.GOT, 0),
     ):
         tasks[:, column] = values
+    computing = np.flatnonzero(work.kind == COMPUTE)
+    ranks = layout.graph.rank[computing % layout.graph.tasks]
+    tasks[computing, e.SRC] = ranks if rank_to_node is None else np.asarray(rank_to_node)[ranks]
     line = tables.ports
     line[:, e.PLANE] = layout.ports[:, col.PORT_PLANE]
     line[:, e.NODE] = layout.ports[:, col.PORT_NODE]
     line[:, e.DUE] = e.NEVER
     line[:, [e.FREE, e.LENGTH, e.SEEN_DARK, e.FIRST_WINDOW, e.WINDOWS]] = 0
+    line[:, [e.IN_FLIGHT, e.IN_FLIGHT_AGAIN]] = 0
     _record_initial(layout, tables)
     return tables
 
@@ -236,7 +252,7 @@ def read_timeline(
 ) -> Timeline:
     """Return what happened, in virtual ns of the undilated `fabric`."""
     tasks = tables.tasks
-    circuits, place = _circuits(fabric, tables, factor)
+    circuits, place = _circuits(layout, fabric, tables, factor)
     return Timeline(
         iterations=layout.iterations,
         ready_ns=_virtual(np.where(tasks[:, e.MISSING] == 0, tasks[:, e.READY], NONE), factor),
@@ -249,7 +265,9 @@ def read_timeline(
     )
 
 
-def _circuits(fabric: Fabric, tables: e.Engine, factor: float) -> tuple[Circuits, Int64s]:
+def _circuits(
+    layout: Layout, fabric: Fabric, tables: e.Engine, factor: float
+) -> tuple[Circuits, Int64s]:
     """Return the circuits that came up, by up_ns, and the place among them of each row."""
     rows = tables.circuits[: tables.counters[e.CIRCUITS]]
     up, down = rows[:, e.X_UP], rows[:, e.X_DOWN]
@@ -261,19 +279,30 @@ def _circuits(fabric: Fabric, tables: e.Engine, factor: float) -> tuple[Circuits
     delay = np.array([plane.delay_ns for plane in fabric.planes])[kept[:, e.X_PLANE]]
     request = _virtual(kept[:, e.X_REQUEST], factor)
     asked = request != NONE
-    dark = np.where(asked, request + fabric.control_ns, NONE)
+    late, slow = _lateness(layout, kept, factor)
+    dark = np.where(asked, request + fabric.control_ns + late, NONE)
     circuits = Circuits(
         plane=kept[:, e.X_PLANE].copy(),
         src_port=kept[:, e.X_SRC].copy(),
         dst_port=kept[:, e.X_DST].copy(),
         request_ns=request,
         dark_ns=dark,
-        up_ns=np.where(asked, dark + delay, 0),
+        up_ns=np.where(asked, dark + delay + slow, 0),
         down_ns=_virtual(kept[:, e.X_DOWN], factor),
         planned_up_ns=np.full(len(order), NONE, np.int64),
-        fault=np.zeros(len(order), np.int64),
+        fault=(asked & (late + slow > 0)).astype(np.int64),
     )
     return circuits, place
+
+
+def _lateness(layout: Layout, rows: Int64s, factor: float) -> tuple[Int64s, Int64s]:
+    """Return how much later than due the circuits were dark, and how much longer, virtual ns."""
+    control_ns = layout.fabric.control_ns
+    delay_ns = layout.planes[rows[:, e.X_PLANE], col.PLANE_DELAY]
+    late = rows[:, e.X_DARK] - rows[:, e.X_REQUEST] - control_ns
+    slow = rows[:, e.X_UP] - rows[:, e.X_DARK] - delay_ns
+    exact = [np.rint(each / factor).astype(np.int64) for each in (late, slow)]
+    return exact[0], exact[1]
 
 
 def _transfers(layout: Layout, tables: e.Engine, factor: float, place: Int64s) -> Transfers:

@@ -70,7 +70,8 @@ def violation(
         what = f"{measures['frames_foreign']} datagrams are not the frames they claim to be"
         return _broken(what, "integrity", "only this run sends here")
     sent, received = measures["frames_sent"], measures["frames_received"]
-    repeated = measures["frames_duplicate"] or 0
+    useless = ("frames_duplicate", "frames_discarded", "frames_spoilt")
+    repeated = sum(int(measures.get(name) or 0) for name in useless)
     forwarded = counted["forwarded_frames"]
     dropped = sum(counted[f"{cause}_frames"] for cause in ("dark", "unconnected", "conflict"))
     if forwarded + dropped != sent:

@@ -44,13 +44,14 @@ from testbed.files.workload import encode_workload, read_workload
 from topologies.errors import InputError, StalledError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     from scheduler.model.expansion import Expansion
     from scheduler.model.nic import Injection as InjectionKind
     from scheduler.model.timeline import Timeline
     from scheduler.model.workload import Workload
+    from testbed.files.summary import FaultEffect
     from topologies import Fabric
 
 __all__ = [
@@ -155,6 +156,8 @@ class RunDirectory:
         *,
         predicted_ns: float | None = None,
         predicted_ideal_ns: float | None = None,
+        pace_kept: bool | None = None,
+        faults: Sequence[FaultEffect] = (),
     ) -> Summary:
         """Write tables, timeline and, for a finished execution, the summary; return it."""
         graph, fabric = self._expansion.graph, self._plan.fabric
@@ -195,6 +198,8 @@ class RunDirectory:
                 promised=self._plan.predicted,
                 predicted_ns=predicted_ns,
                 predicted_ideal_ns=predicted_ideal_ns,
+                pace_kept=pace_kept,
+                faults=faults,
             )
         )
 

@@ -8,6 +8,10 @@ The formulas are in `scheduler.model.metrics.measure`. Beyond those:
 | nic_peak_bytes_eager, _paced | largest peak of any node, transit included (`nic.parquet`) |
 | reorder_bytes | largest reorder peak of any node |
 | drops | frames the crossbars dropped, by cause; null in a simulation, which has no frames |
+| frames_resent, frames_discarded | sent again; thrown away because one before them was missing |
+| pace_kept | false: this machine did not keep up, the numbers are not the fabric's (emulation) |
+| faulted | true: `--fault` was given, the numbers are those of a degraded fabric |
+| faults | what each fault did |
 | predicted_iteration_ns | simulated with the frames and guards of this run (emulation only) |
 | predicted_ideal_iteration_ns | simulated without them (emulation only) |
 
@@ -31,7 +35,15 @@ if TYPE_CHECKING:
     from testbed.files.plan import Prediction
     from topologies import Fabric
 
-__all__ = ["Drops", "Percentiles", "Status", "Summary", "summarise", "summary_schema"]
+__all__ = [
+    "Drops",
+    "FaultEffect",
+    "Percentiles",
+    "Status",
+    "Summary",
+    "summarise",
+    "summary_schema",
+]
 
 Status: TypeAlias = Literal["ok", "failed", "stalled", "interrupted"]
 
@@ -49,6 +61,22 @@ class Percentiles(Struct, kw_only=True):
 
     p50: float | None = None
     p99: float | None = None
+
+
+class FaultEffect(Struct, kw_only=True):
+    """What one fault did: frames it cost, and what it delayed, in virtual bytes and ns.
+
+    `frames_resent` includes those behind a lost one, which go-back-N sends again. `delayed` counts
+    circuits that came late, or computations and frames that a paused host held back.
+    """
+
+    fault: str
+    frames_lost: int = 0
+    bytes_lost: int = 0
+    frames_resent: int = 0
+    delayed: int = 0
+    delay_ns: int = 0
+    delay_most_ns: int = 0
 
 
 class Summary(Struct, kw_only=True):
@@ -74,6 +102,11 @@ class Summary(Struct, kw_only=True):
     schedule_error_ns: Percentiles
     predicted_iteration_ns: float | None = None
     predicted_ideal_iteration_ns: float | None = None
+    frames_resent: int | None = None
+    frames_discarded: int | None = None
+    pace_kept: bool | None = None
+    faulted: bool | None = None
+    faults: list[FaultEffect] | None = None
 
     @classmethod
     def unfinished(cls, scheduler: str, status: Status) -> Summary:
@@ -100,6 +133,8 @@ def summarise(
     promised: Prediction,
     predicted_ns: float | None = None,
     predicted_ideal_ns: float | None = None,
+    pace_kept: bool | None = None,
+    faults: Sequence[FaultEffect] = (),
 ) -> Summary:
     """Summarise a finished execution; `accounts` are its NICs by injection."""
     from scheduler.model.metrics import measure
@@ -109,7 +144,11 @@ def summarise(
         cause: None if (count := timeline.measures.get(f"drops_{cause}")) is None else int(count)
         for cause in ("dark", "unconnected", "conflict")
     }
-    lost = timeline.measures.get("lost_bytes")
+    measures = timeline.measures
+    lost, again, discarded = (
+        None if (count := measures.get(name)) is None else int(count)
+        for name in ("lost_bytes", "frames_resent", "frames_discarded")
+    )
     return Summary(
         scheduler=scheduler,
         status="ok",
@@ -126,11 +165,16 @@ def summarise(
         messages=metrics.messages,
         bytes=metrics.bytes,
         drops=Drops(**counts),
-        lost_bytes=metrics.lost_bytes if lost is None else int(lost),
+        lost_bytes=metrics.lost_bytes if lost is None else lost,
         reorder_bytes=int(accounts["eager"].reorder_peak_bytes.max()),
         schedule_error_ns=Percentiles(
             p50=metrics.schedule_error_p50_ns, p99=metrics.schedule_error_p99_ns
         ),
         predicted_iteration_ns=predicted_ns,
         predicted_ideal_iteration_ns=predicted_ideal_ns,
+        frames_resent=again,
+        frames_discarded=discarded,
+        pace_kept=pace_kept,
+        faulted=bool(faults),
+        faults=list(faults),
     )
