@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,8 +15,6 @@ from topologies.errors import FluxbedError, UsageError
 from topologies.units import parse_bytes, parse_duration_ns, parse_rate_bps
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from scheduler.model.nic import Injection as InjectionKind
     from scheduler.model.program import Program
     from scheduler.model.workload import Workload
@@ -56,8 +55,6 @@ def _parsed(settings: dict[str, Any]) -> dict[str, Any]:
 def _workload(encoded: bytes) -> Workload:
     source = msgspec.json.decode(encoded)
     if "path" in source:
-        from pathlib import Path
-
         return load([Path(source.pop("path"))], {**_IMPORT, **source})
     from testbed.synth import synth
 
@@ -189,7 +186,37 @@ def _flat(summary: Summary) -> dict[str, Any]:
 
 
 def _size(job: Job) -> dict[str, Any]:
-    return {"ranks": job.workload.world, "tasks": job.expansion.graph.tasks}
+    """Return what a workload asks of a fabric.
+
+    `compute_window_ns` is the mean compute of a rank per collective it takes part in: what there is
+    to hide a change of circuit behind. `peers_per_port` is the largest number of nodes that one
+    node sends to, over its optical ports.
+    """
+    import numpy as np
+
+    from scheduler.model.taskgraph import COMPUTE, MESSAGE
+    from scheduler.model.workload import Collective
+
+    graph, fabric, world = job.expansion.graph, job.fabric, job.workload.world
+    used = set(graph.op[graph.kind != COMPUTE].tolist())
+    entered = sum(
+        len(each.ranks)
+        for each in job.workload.operations
+        if isinstance(each, Collective) and each.id in used
+    )
+    compute_ns = int(graph.dur_ns[graph.kind == COMPUTE].sum())
+    sent = graph.kind == MESSAGE
+    pairs = np.unique(np.stack([graph.src[sent], graph.dst[sent]]), axis=1)
+    peers = int(np.bincount(pairs[0]).max(initial=0))
+    optical = [plane.node_of for plane in fabric.planes if plane.kind == "ocs"]
+    ports = max(sum(nodes.count(node) for nodes in optical) for node in range(fabric.nodes))
+    return {
+        "ranks": world,
+        "tasks": graph.tasks,
+        "compute_ns": compute_ns / world,
+        "compute_window_ns": compute_ns / entered if entered else None,
+        "peers_per_port": peers / ports if ports else None,
+    }
 
 
 def _over_phases(
@@ -246,7 +273,10 @@ def emulate_point(point: Point, runs: Path) -> dict[str, Any]:
         for key, value in record.items()
         if not isinstance(value, list | dict) and key not in ("scheduler", "status")
     }
-    return flat | _size(job)
+    found = record["overload"]
+    pace = {"pace": "not kept" if found else "kept", "overload": "; ".join(found)}
+    drops = {f"drops.{cause}": count for cause, count in record["drops"].items()}
+    return flat | pace | drops | _size(job) | {"run": Path(record["run"]).name}
 
 
 def _unused(runs: Path, name: str) -> Path:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+MODES: Final = ("simulate", "run")  # in this order
 _COLUMNS: Final[list[Column]] = [
     ("scheduler", "scheduler", str),
     ("points", "points", str),
@@ -56,7 +57,7 @@ _COLUMNS: Final[list[Column]] = [
     metavar="SETTING=VALUE",
     help="Only points like this, as scheduler=flux; may be repeated.",
 )
-@click.option("--retry", is_flag=True, help="Try points again that failed.")
+@click.option("--retry", is_flag=True, help="Try points again that failed or kept no pace.")
 @click.option("--dry-run", is_flag=True, help="Say how many points there are, and stop.")
 @format_option
 def command(
@@ -73,7 +74,8 @@ def command(
     """Simulate or run all points of EXPERIMENT, a TOML file, into one Parquet table.
 
     Points that are finished are not repeated: after Ctrl-C or a crash the same command goes on. A
-    point that fails has its row, with the reason.
+    point that fails has its row, with the reason. What is emulated comes last, one by one. The
+    experiment's figures are drawn beside the table.
 
     Example: fluxbed sweep experiments/switch-speed.toml -o runs/switch-speed
     """
@@ -84,24 +86,30 @@ def command(
     every = written.points(experiment)
     points = _chosen(every, only)
     directory = output or Path("runs") / experiment.stem
+    groups = {mode: [p for p in points if p.mode == mode] for mode in MODES}
     if dry_run:
-        note(f"{experiment}: {len(points)} points, {written.mode}")
+        counts = ", ".join(f"{len(group)} to {mode}" for mode, group in groups.items() if group)
+        note(f"{experiment}: {len(points)} points, {counts}")
         return
-    if written.mode == "run":
-        from testbed.emulator.capabilities import require_emulation
-
-        require_emulation()
+    if groups["run"] and dask is not None and not groups["simulate"]:
+        why = "an emulation needs this machine for itself"
+        raise UsageError("there is nothing for a cluster", "--dask", why, "leave it out")
     store = Store(directory, read_bytes(experiment))
+    resumed = 0
     try:
-        with _means(written, directory, jobs, dask) as (evaluate, executor), _watch() as show:
-            progress = sweep(points, evaluate, store, executor, retry=retry, show=show)
+        for mode, group in groups.items():
+            if not group:
+                continue
+            with _means(mode, directory, jobs, dask) as (evaluate, executor), _watch(mode) as show:
+                resumed += sweep(group, evaluate, store, executor, retry=retry, show=show).resumed
     except KeyboardInterrupt:
         note(f"interrupted; the same command goes on with what is in {directory}")
         raise
     finally:
         frame = store.write_table(every)
-    again = f", {progress.resumed} of them known before" if progress.resumed else ""
+    again = f", {resumed} of them known before" if resumed else ""
     note(f"{directory / 'table.parquet'}: {len(frame)} points; asked for {len(points)}{again}")
+    _draw(written, frame, directory)
     frame = frame.filter(frame["point"].is_in([point.id for point in points]))
     _tell_failures(frame)
     print_records(_records(frame, points), _COLUMNS, style)
@@ -109,10 +117,22 @@ def command(
         click.get_current_context().exit(1)
 
 
+def _draw(experiment: Experiment, frame: pl.DataFrame, directory: Path) -> None:
+    """Draw the experiment's figures, those for which there are points already."""
+    from testbed.sweep import figures
+
+    for spec in experiment.figures:
+        path = directory / f"{spec.name}.svg"
+        try:
+            figures.draw_figure(frame, spec, path)
+        except UsageError as error:
+            note(f"{path.name} is not drawn: {error}")
+
+
 def _chosen(points: Sequence[Point], only: Sequence[str]) -> list[Point]:
     """Keep the points that have, for every setting named, one of the values named."""
     wanted: dict[str, set[str]] = {}
-    known = dict.fromkeys(name for point in points for name in point.settings)
+    known = dict.fromkeys(["mode", *(name for point in points for name in point.settings)])
     for item in only:
         name, equals, value = item.partition("=")
         if not equals or name not in known:
@@ -123,7 +143,10 @@ def _chosen(points: Sequence[Point], only: Sequence[str]) -> list[Point]:
     chosen = [
         point
         for point in points
-        if all(_text(point.settings.get(name)) in values for name, values in wanted.items())
+        if all(
+            _text({"mode": point.mode, **point.settings}.get(name)) in values
+            for name, values in wanted.items()
+        )
     ]
     if not chosen:
         why = f"no combination has {' '.join(only)}"
@@ -138,16 +161,16 @@ def _text(value: object) -> str:
 
 @contextlib.contextmanager
 def _means(
-    experiment: Experiment, directory: Path, jobs: int | None, dask: str | None
+    mode: str, directory: Path, jobs: int | None, dask: str | None
 ) -> Iterator[tuple[Evaluate, Executor | None]]:
     """Yield how to evaluate a point, and where: emulations here, one by one."""
     from testbed.cli.evaluation import emulate_point, simulate_point
     from testbed.sweep.sweeping import cluster, local
 
-    if experiment.mode == "run":
-        if dask is not None:
-            why = "an emulation needs this machine for itself"
-            raise UsageError("there is nothing for a cluster", "--dask", why, "leave it out")
+    if mode == "run":
+        from testbed.emulator.capabilities import require_emulation
+
+        require_emulation()
         yield partial(emulate_point, runs=directory / "runs"), None
         return
     where = local(jobs or os.cpu_count() or 1) if dask is None else cluster(dask)
@@ -156,13 +179,13 @@ def _means(
 
 
 @contextlib.contextmanager
-def _watch() -> Iterator[Any]:
+def _watch(mode: str) -> Iterator[Any]:
     """Yield what shows progress, with the time left, on a line that moves."""
     with progress_line() as line:
 
         def show(progress: Progress) -> None:
             finished = progress.resumed + progress.done
-            text = f"{finished} of {progress.total} points"
+            text = f"{mode}: {finished} of {progress.total} points"
             if progress.failed:
                 text += f", {progress.failed} failed"
             left_s = progress.left_s(time.monotonic())
@@ -196,7 +219,8 @@ def _records(frame: pl.DataFrame, points: Sequence[Point]) -> list[dict[str, Any
 
     if "iteration_ns" not in frame.columns:
         frame = frame.with_columns(pl.lit(None, pl.Float64).alias("iteration_ns"))
-    names = [name for name in points[0].settings if name != "scheduler" and name in frame.columns]
+    settings = dict.fromkeys(["mode", *(name for point in points for name in point.settings)])
+    names = [name for name in settings if name != "scheduler" and name in frame.columns]
     best = pl.col("iteration_ns") <= pl.col("iteration_ns").min().over(names)
     table = (
         frame.with_columns(best.fill_null(value=False).alias("_best"))

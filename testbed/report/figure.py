@@ -23,7 +23,7 @@ Interval: TypeAlias = Literal["quartiles", "range"]
 
 _SETTINGS: Final = ("synth.", "workload.", "topology.", "expansion.")
 _PLAIN: Final = (
-    "scheduler", "seed", "budget", "lookahead", "iterations", "skip", "phases", "dilation",
+    "mode", "scheduler", "seed", "budget", "lookahead", "iterations", "skip", "phases", "dilation",
 )  # fmt: skip
 _UNITS: Final = ("_ns", "_bps", "_bytes")
 _SPAN: Final = {"quartiles": (0.25, 0.75), "range": (0.0, 1.0)}
@@ -223,7 +223,7 @@ def _caption(
     fixed: dict[str, list[str]] = {}
     varied = []
     for name in settings_of(frame):
-        if name in (x, by, *facets, "iterations", "skip"):
+        if name in (x, by, *facets, "mode", "iterations", "skip"):
             continue
         values = [_word(value) for value in frame[name].unique(maintain_order=True)]
         if len(values) > 1:
@@ -233,7 +233,7 @@ def _caption(
             text = values[0] if itself else f"{name_of(name)} {values[0]}"
             fixed.setdefault(_ROOMS.get(name.partition(".")[0], "Planning"), []).append(text)
     sentences += [f"{room}: {', '.join(texts)}." for room, texts in fixed.items()]
-    sentences += [_injection(y), _window(frame)]
+    sentences += [_origin(frame), _injection(y), _window(frame)]
     if varied:
         sentences.append(f"Over {'; '.join(varied)}.")
     counts = frame.group_by(x, by, *facets).len()["len"].to_list()
@@ -244,6 +244,14 @@ def _caption(
     if failed:
         sentences.append(f"Points without a result, not shown: {failed}.")
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+_ORIGINS: Final = {"simulate": "simulated", "run": "emulated with real packets"}
+
+
+def _origin(frame: pl.DataFrame) -> str:
+    found = [word for mode, word in _ORIGINS.items() if mode in frame["mode"].unique()]
+    return f"{' and '.join(found).capitalize()}."
 
 
 def _injection(y: str) -> str:

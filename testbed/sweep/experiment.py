@@ -16,7 +16,8 @@
 
 The points are all combinations of the lists. `[[grids]]`, where there are any, are added to what
 stands above them key by key: each is a grid of its own, and one without lists is a single point.
-Unknown keys are refused.
+A grid with `mode = "run"` is emulated, one point after another. `[[figures]]` are drawn from the
+table. Unknown keys are refused.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Experiment", "experiment_schema", "read_experiment"]
+__all__ = ["Experiment", "FigureSpec", "experiment_schema", "read_experiment"]
 
 _FILES: Final = (".toml", ".json")
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -105,8 +106,17 @@ class Expansion(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Grid(Struct, forbid_unknown_fields=True, kw_only=True):
-    """Values whose combinations are points. A grid has `synth` or `workload`, not both."""
+    """Values whose combinations are points. A grid has `synth` or `workload`, not both.
 
+    `iterations` and `skip` default to 12 and 2, emulated to 4 and 1. `phases` > 1 also simulates
+    timed programs from that many start phases; `dilation` is for `mode = "run"`.
+    """
+
+    mode: Literal["simulate", "run"] | UnsetType = UNSET
+    iterations: Annotated[int, Meta(ge=2, le=10_000)] | UnsetType = UNSET
+    skip: Count | UnsetType = UNSET
+    phases: Annotated[int, Meta(ge=1, le=1024)] | UnsetType = UNSET
+    dilation: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
     schedulers: Annotated[list[str], Meta(min_length=1)] | UnsetType = UNSET
     seeds: Seeds | UnsetType = UNSET
     budget: Words | UnsetType = UNSET
@@ -117,21 +127,27 @@ class Grid(Struct, forbid_unknown_fields=True, kw_only=True):
     expansion: Expansion | UnsetType = UNSET
 
 
-class Experiment(Grid, kw_only=True):
-    """An experiment file. `iterations` and `skip` default to 12 and 2, emulated to 4 and 1.
+class FigureSpec(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A figure of the table, as the options of `fluxbed figure` say it; `name` is its file's."""
 
-    `phases` > 1 also simulates timed programs from that many start phases; `dilation` is for `run`.
-    """
+    name: Annotated[str, Meta(pattern="^[a-z0-9-]+$")]
+    x: str
+    y: str
+    by: str = "scheduler"
+    facets: Annotated[list[str], Meta(max_length=2)] = []
+    where: dict[str, Annotated[list[str], Meta(min_length=1)]] = {}
+    relative_to: str | None = None
+    interval: Literal["quartiles", "range"] = "quartiles"
+
+
+class Experiment(Grid, kw_only=True):
+    """An experiment file: what stands above its grids, and what is drawn of the results."""
 
     format: Literal["fluxbed-experiment"]
     version: Literal[1]
     title: str
-    mode: Literal["simulate", "run"] = "simulate"
-    iterations: Annotated[int, Meta(ge=2, le=10_000)] | UnsetType = UNSET
-    skip: Count | UnsetType = UNSET
-    phases: Annotated[int, Meta(ge=1, le=1024)] = 1
-    dilation: Annotated[float, Meta(gt=0)] | UnsetType = UNSET
     grids: Annotated[list[Grid], Meta(min_length=1)] | UnsetType = UNSET
+    figures: list[FigureSpec] = []
 
     def points(self, where: Path) -> list[Point]:
         """List the points, each once, in the order written: schedulers change fastest.
@@ -141,32 +157,35 @@ class Experiment(Grid, kw_only=True):
         """
         written = msgspec.to_builtins(self)
         base = {key: written[key] for key in Grid.__struct_fields__ if key in written}
-        always = self._always(where)
         found: dict[str, Point] = {}
         digests: dict[str, str] = {}
         for number, grid in enumerate(written.get("grids", [{}])):
             place = f"{where} grid {number}" if "grids" in written else str(where)
-            axes = _axes(_merged(base, grid), place)
+            merged = _merged(base, grid)
+            mode = merged.get("mode", "simulate")
+            always = _always(merged, mode, place)
+            axes = _axes(merged, place)
             for values in itertools.product(*axes.values()):
                 settings = dict(zip(axes, values, strict=True)) | always
-                point = _point(self.mode, settings, where, digests)
+                point = _point(mode, settings, where, digests)
                 found.setdefault(point.id, point)
         return list(found.values())
 
-    def _always(self, where: Path) -> dict[str, Value]:
-        emulated = self.mode == "run"
-        iterations = (4 if emulated else 12) if self.iterations is UNSET else self.iterations
-        skip = (1 if emulated else 2) if self.skip is UNSET else self.skip
-        if skip >= iterations:
-            what = f"skip = {skip} leaves nothing of {iterations} iterations"
-            why = "the steady state is measured over what is left"
-            raise InputError(what, str(where), why, "skip fewer or execute more")
-        always: dict[str, Value] = {"iterations": iterations, "skip": skip}
-        if self.phases > 1:
-            always["phases"] = self.phases
-        if self.dilation is not UNSET:
-            always["dilation"] = self.dilation
-        return always
+
+def _always(grid: Mapping[str, Any], mode: str, place: str) -> dict[str, Value]:
+    """Return the settings that are no axes: how much is executed."""
+    iterations, skip = (4, 1) if mode == "run" else (12, 2)
+    iterations, skip = grid.get("iterations", iterations), grid.get("skip", skip)
+    if skip >= iterations:
+        what = f"skip = {skip} leaves nothing of {iterations} iterations"
+        why = "the steady state is measured over what is left"
+        raise InputError(what, place, why, "skip fewer or execute more")
+    always: dict[str, Value] = {"iterations": iterations, "skip": skip}
+    if grid.get("phases", 1) > 1:
+        always["phases"] = grid["phases"]
+    if "dilation" in grid:
+        always["dilation"] = grid["dilation"]
+    return always
 
 
 def _merged(above: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:

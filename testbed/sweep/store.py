@@ -2,7 +2,9 @@
 
     DIR/experiment.toml      the experiment, as it was read last
     DIR/points/<id>.json     settings and result of one point
-    DIR/table.parquet        a row per point: settings by dotted name, then results
+    DIR/table.parquet        a row per point: id, mode, settings by dotted name, then results
+    DIR/<figure>.svg         the experiment's figures
+    DIR/runs/<id>            the run directory of a point that was emulated
 
 A setting with a unit has a second column with its number: `topology.delay` "10us" and
 `topology.delay_ns` 10000.
@@ -41,6 +43,11 @@ class Outcome(Struct, kw_only=True):
     settings: dict[str, Value]
     result: dict[str, Value | None]
     error: str | None = None
+
+    @property
+    def good(self) -> bool:
+        """Say whether it has a result, and the machine kept pace where it was emulated."""
+        return self.error is None and not self.result.get("overload")
 
 
 class Store:
@@ -83,6 +90,7 @@ class Store:
         rows = [
             {
                 "point": point.id,
+                "mode": point.mode,
                 **_columns(outcome.settings),
                 **outcome.result,
                 "error": outcome.error,

@@ -63,14 +63,15 @@ def sweep(
 ) -> Progress:
     """Evaluate the points that `store` does not have, with `executor` or here one by one.
 
-    `retry` also evaluates again those that failed. Whatever an evaluation raises becomes its
-    point's row. Raises `MachineError` when the processes of the executor are gone.
+    `retry` also evaluates again those that failed or did not keep pace. Whatever an evaluation
+    raises becomes its point's row. Raises `MachineError` when the processes of the executor are
+    gone.
     """
     known = [store.find(point) for point in points]
     left = [
         point
         for point, outcome in zip(points, known, strict=True)
-        if outcome is None or (retry and outcome.error is not None)
+        if outcome is None or (retry and not outcome.good)
     ]
     progress = Progress(len(points), resumed=len(points) - len(left), began_s=time.monotonic())
     show(progress)

@@ -113,9 +113,9 @@ def test_a_figure_says_what_it_shows(fluxbed: Any, table: Path, tmp_path: Path, 
     assert out == (
         "Iteration time against reconfiguration delay τ, by scheduler. Workload: "
         "step.workload.jsonl. Topology: rails, planes 1. Collectives: direct. Planning: budget "
-        "1s, seed 0, phases 4. Injection: unlimited NIC buffers, which never change timing. "
-        "Window: iterations 3 to 12, circuits carried over. Points without a result, not shown: "
-        "2.\n"
+        "1s, seed 0, phases 4. Simulated. Injection: unlimited NIC buffers, which never change "
+        "timing. Window: iterations 3 to 12, circuits carried over. Points without a result, not "
+        "shown: 2.\n"
     )
     data = path.read_bytes()
     assert data.startswith({"svg": b"<?xml", "pdf": b"%PDF", "png": b"\x89PNG"}[kind])
@@ -198,9 +198,9 @@ def test_only_names_a_setting(fluxbed: Any, experiment: Path, tmp_path: Path) ->
         2,
         "",
         (
-            "--only: 'colour=1' is not SETTING=VALUE, because the settings are workload.path, "
-            "topology.name, topology.planes, topology.delay, expansion.algorithm, budget, seed, "
-            "scheduler, iterations, skip, phases: write scheduler=flux\n"
+            "--only: 'colour=1' is not SETTING=VALUE, because the settings are mode, "
+            "workload.path, topology.name, topology.planes, topology.delay, expansion.algorithm, "
+            "budget, seed, scheduler, iterations, skip, phases: write scheduler=flux\n"
         ),
     )
     assert fluxbed(*words, "seed=7") == (
