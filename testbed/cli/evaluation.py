@@ -190,7 +190,8 @@ def _size(job: Job) -> dict[str, Any]:
 
     `compute_window_ns` is the mean compute of a rank per collective it takes part in: what there is
     to hide a change of circuit behind. `peers_per_port` is the largest number of nodes that one
-    node sends to, over its optical ports.
+    node sends to, over its optical ports; `delay_over_window` the slowest plane's tau over
+    `compute_window_ns`.
     """
     import numpy as np
 
@@ -210,11 +211,14 @@ def _size(job: Job) -> dict[str, Any]:
     peers = int(np.bincount(pairs[0]).max(initial=0))
     optical = [plane.node_of for plane in fabric.planes if plane.kind == "ocs"]
     ports = max(sum(nodes.count(node) for nodes in optical) for node in range(fabric.nodes))
+    window_ns = compute_ns / entered if entered else None
+    delay_ns = max((plane.delay_ns for plane in fabric.planes if plane.kind == "ocs"), default=0)
     return {
         "ranks": world,
         "tasks": graph.tasks,
         "compute_ns": compute_ns / world,
-        "compute_window_ns": compute_ns / entered if entered else None,
+        "compute_window_ns": window_ns,
+        "delay_over_window": delay_ns / window_ns if window_ns else None,
         "peers_per_port": peers / ports if ports else None,
     }
 

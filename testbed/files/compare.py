@@ -20,6 +20,7 @@ RATIOS: Final = (
     "nic_peak_bytes_eager",
     "nic_peak_bytes_paced",
     "reconfigurations",
+    "circuit_utilisation",
 )
 
 

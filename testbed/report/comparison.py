@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from html import escape
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from testbed.report.colours import base_of, colours_of
+from testbed.report.data import percent
 from testbed.report.page import document
 from topologies.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from testbed.files.compare import Comparison
 
@@ -21,19 +26,22 @@ _ROWS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("nic_peak_bytes_eager", "NIC peak, eager", format_bytes),
     ("nic_peak_bytes_paced", "NIC peak, paced", format_bytes),
     ("reconfigurations", "Reconfigurations per iteration", lambda value: f"{value:.4g}"),
+    ("circuit_utilisation", "Circuits in use, of the time with light", percent),
 )
-_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b5a800", "#444444")
 
 
-def comparison_page(comparisons: Sequence[Comparison]) -> bytes:
-    """Return the page: bars per number, and a table of values, ratios and predictions."""
+def comparison_page(comparisons: Sequence[Comparison], place: Path) -> bytes:
+    """Return the page: bars per number, and a table of values, ratios and predictions.
+
+    Reports are linked from `place`, the directory the page will be in.
+    """
     names = _names(comparisons)
     title = ", ".join(names) if len(names) <= 3 else f"{len(names)} runs"  # noqa: PLR2004
     cards = [_bars(comparisons, names, *row) for row in _ROWS]
     body = (
         f"<header><h1>{escape(title)}</h1><p>{escape(comparisons[0].run.manifest.topology)}; "
         f"ratios are to {escape(names[0])}</p></header>"
-        f'<div class="columns broad">{"".join(cards)}</div>{_table(comparisons, names)}'
+        f'<div class="columns broad">{"".join(cards)}</div>{_table(comparisons, names, place)}'
     )
     return document(f"fluxbed: {title}", body)
 
@@ -59,30 +67,33 @@ def _bars(
     write: Callable[[float], str],
 ) -> str:
     most = max((each.values[field] or 0 for each in comparisons), default=0) or 1
+    colours = colours_of([each.run.manifest.scheduler for each in comparisons])
     rows = []
     for k, (each, name) in enumerate(zip(comparisons, names, strict=True)):
+        scheduler = each.run.manifest.scheduler
         value, ratio = each.values[field], each.ratios[field]
         wide = 100 * (value or 0) / most
         text = "unknown" if value is None else write(value)
         times = "" if ratio is None or k == 0 else f"{ratio:.3g} x"
+        look = "" if base_of(scheduler) == scheduler else ' class="tuned"'
         rows.append(
-            f'<tr><td class="whole">{escape(name)}</td>'
-            f'<td style="width:50%"><div style="background:{_COLOURS[k % len(_COLOURS)]};'
-            f'width:{wide:.2f}%;height:16px;border-radius:3px;margin-top:3px"></div></td>'
+            f"<tr><td>{escape(name)}</td>"
+            f'<td><div{look} style="--c:{colours[scheduler]};width:{wide:.2f}%"></div></td>'
             f'<td class="number whole">{text}</td><td class="number whole">{times}</td></tr>'
         )
-    return f'<section class="card"><h2>{title}</h2><table>{"".join(rows)}</table></section>'
+    table = f'<table class="bars">{"".join(rows)}</table>'
+    return f'<section class="card"><h2>{title}</h2>{table}</section>'
 
 
-def _table(comparisons: Sequence[Comparison], names: Sequence[str]) -> str:
+def _table(comparisons: Sequence[Comparison], names: Sequence[str], place: Path) -> str:
     rows = []
     for each, name in zip(comparisons, names, strict=True):
-        link = each.run.path.resolve() / "report.html"
+        link = quote(os.path.relpath(each.run.path / "report.html", place))
         predicted = "-" if each.predicted_ns is None else format_duration(each.predicted_ns)
         off = "-" if each.off is None else f"{100 * each.off:+.2f} %"
         reached = each.values["iteration_ns"]
         rows.append(
-            f'<tr><td><a href="{escape(link.as_uri())}">{escape(name)}</a></td>'
+            f'<tr><td><a href="{escape(link)}">{escape(name)}</a></td>'
             f"<td>{each.run.manifest.origin}</td>"
             f'<td class="number">{"-" if reached is None else format_duration(reached)}</td>'
             f'<td class="number">{predicted}</td><td class="number">{off}</td>'

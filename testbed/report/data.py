@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from testbed.report.intervals import Lane
     from topologies import Fabric
 
-__all__ = ["Tile", "plane_shares", "tiles", "viewer_data"]
+__all__ = ["Tile", "percent", "plane_shares", "tiles", "viewer_data"]
 
 _FAR: Final = 2.0  # from this ratio on, percent say less than a factor
 
@@ -37,7 +37,12 @@ class Tile:
     note: str = ""
 
 
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
+    """Write a fraction for people.
+
+    >>> percent(0.1234)
+    '12.3 %'
+    """
     return f"{100 * value:.3g} %"
 
 
@@ -63,9 +68,9 @@ def tiles(run: Run) -> list[Tile]:
          window),
         ("reconfigurations", "Reconfigurations", summary.reconfigurations,
          lambda value: f"{value:.4g}", "per iteration, the first left out"),
-        ("circuit_utilisation", "Circuits in use", summary.circuit_utilisation, _percent,
+        ("circuit_utilisation", "Circuits in use", summary.circuit_utilisation, percent,
          "of the time with light"),
-        ("dark_fraction", "Dark", summary.dark_fraction, _percent, "of the optical port-time"),
+        ("dark_fraction", "Dark", summary.dark_fraction, percent, "of the optical port-time"),
         ("lost_bytes", "Lost", summary.lost_bytes, format_bytes, lost),
     ]  # fmt: skip
     return [
@@ -121,6 +126,7 @@ def _lane_record(lane: Lane) -> dict[str, Any]:
         "dark": _packed(lane.dark, "<u1"),
         "first": _packed(lane.first, "<i4"),
         "second": _packed(lane.second, "<f8"),
+        "far": _packed(lane.far, "<i4"),
     }
 
 

@@ -23,7 +23,8 @@ Interval: TypeAlias = Literal["quartiles", "range"]
 
 _SETTINGS: Final = ("synth.", "workload.", "topology.", "expansion.")
 _PLAIN: Final = (
-    "mode", "scheduler", "seed", "budget", "lookahead", "iterations", "skip", "phases", "dilation",
+    "mode", "label", "scheduler", "seed", "budget", "lookahead", "iterations", "skip", "phases",
+    "dilation",
 )  # fmt: skip
 _UNITS: Final = ("_ns", "_bps", "_bytes")
 _SPAN: Final = {"quartiles": (0.25, 0.75), "range": (0.0, 1.0)}
@@ -192,6 +193,9 @@ _NAMES: Final = {
     "nic_peak_bytes_paced": "peak NIC buffer, paced injection",
     "exposed_comm_ns": "exposed communication",
     "synth.seq": "sequence length",
+    "label": "case",
+    "delay_over_window": "τ over the compute between collectives",
+    "peers_per_port": "distinct peers per port",
     "plan_wall_s": "planning time (s)",
 }
 

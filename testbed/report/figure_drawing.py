@@ -1,17 +1,16 @@
 """Drawing a figure with matplotlib: legible in a column of a paper and safe for colour-blind eyes.
 
-Colours are Okabe and Ito's (Color Universal Design, 2008), further ones Paul Tol's, and no series
-is told apart by colour alone: each has its own mark. `-tuned` has the colour of what it tunes,
-dashed.
+No series is told apart by colour alone: each has its own mark. `-tuned` has the colour of what it
+tunes, dashed.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from testbed.report.colours import base_of, colours_of
 from testbed.report.figure import name_of
 from topologies.errors import UsageError
 
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "draw"]
 
 FORMATS: Final = (".pdf", ".svg", ".png")
-_COLOURS: Final = (  # Okabe and Ito's, then of Tol's muted scheme
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#332288", "#882255", "#999933",
-    "#7A7A7A", "#117733",
-)  # fmt: skip
-_KNOWN: Final = {"flux": "#D55E00", "packet-ideal": "#000000", "packet-fair": "#000000"}
 _MARKS: Final = "osD^vP*X<>ph"
 _DASHES: Final = {"tuned": (0, (4, 1.5)), "reference": (0, (1, 1.2)), "plain": "solid"}
 _SCALES: Final = {
@@ -81,20 +75,18 @@ def _is_wide(values: Sequence[float], ratio: float) -> bool:
 
 def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Choose colour, mark and dash of every series: `-tuned` as its base, references dotted."""
-    bases = list(dict.fromkeys(name.removesuffix("-tuned") for name in names))
-    spare = count()
-    colours = {base: _KNOWN.get(base) or _COLOURS[next(spare) % len(_COLOURS)] for base in bases}
+    colours = colours_of(names)
     looks = {}
     for number, name in enumerate(names):
-        base = name.removesuffix("-tuned")
+        base = base_of(name)
         kind = "tuned" if base != name else "reference" if base.startswith("packet-") else "plain"
         looks[name] = {
-            "color": colours[base],
+            "color": colours[name],
             "marker": _MARKS[number % len(_MARKS)],
             "linestyle": _DASHES[kind],
             "linewidth": 2.0 if name == "flux" else 1.2,
             "zorder": 4 if name == "flux" else 3,
-            "markerfacecolor": "white" if kind == "tuned" else colours[base],
+            "markerfacecolor": "white" if kind == "tuned" else colours[name],
         }
     return looks
 

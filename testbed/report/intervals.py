@@ -30,8 +30,8 @@ class Lane:
     """A row of intervals [start_ns, end_ns), ordered; all arrays of shape (intervals,).
 
     `kind` is compute, send, wait or circuit, `plane` the plane of sends and circuits (-1: none).
-    `dark` marks circuits being made. `first` and `second` are what to say about an interval: op and
-    task, message and bytes, or circuit and destination port.
+    `dark` marks circuits being made. `first`, `second` and `far` are what to say about an interval:
+    op and task; message, bytes and the node they go to; or circuit and the port it leads to, twice.
     """
 
     group: str
@@ -43,6 +43,7 @@ class Lane:
     dark: Int64s
     first: Int64s
     second: Int64s
+    far: Int64s
 
 
 def without(
@@ -90,7 +91,7 @@ def _rank_lanes(
             yield Lane(
                 group=group, name=name, kind="compute", plane=-1,
                 start_ns=timeline.start_ns[rows], end_ns=timeline.end_ns[rows], dark=rows * 0,
-                first=op[rows], second=rows,
+                first=op[rows], second=rows, far=np.full(len(rows), NONE, np.int64),
             )  # fmt: skip
         message = done & (kind == MESSAGE) & ((src == node) | (dst == node))
         busy = work & (stream >= 0)
@@ -101,7 +102,7 @@ def _rank_lanes(
         none = np.full(len(begin), NONE, np.int64)
         yield Lane(
             group=group, name="waits", kind="wait", plane=-1, start_ns=begin, end_ns=end,
-            dark=none * 0, first=none, second=none,
+            dark=none * 0, first=none, second=none, far=none,
         )  # fmt: skip
         if node in shown:
             continue
@@ -111,7 +112,7 @@ def _rank_lanes(
             yield Lane(
                 group=group, name=f"sends, plane {plane}", kind="send", plane=plane,
                 start_ns=moved.start_ns[rows], end_ns=left[rows], dark=rows * 0,
-                first=moved.task[rows], second=moved.size_bytes[rows],
+                first=moved.task[rows], second=moved.size_bytes[rows], far=moved.to_node[rows],
             )  # fmt: skip
 
 
@@ -144,4 +145,5 @@ def _plane_lanes(fabric: Fabric, timeline: Timeline) -> Iterator[Lane]:
                 dark=np.repeat([0, 1], [len(lit), len(dark)])[order],
                 first=number[rows][order],
                 second=far[order],
+                far=far[order],
             )

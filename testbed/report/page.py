@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["document", "run_page"]
 
-_LEGEND = (
-    ("#0072b2", "compute"),
-    ("#d55e00", "waits for messages"),
-    ("#e69f00", "plane 0: sends, circuits paler"),
-    ("#009e73", "plane 1"),
-    ("#cc79a7", "plane 2"),
-    ("#b5a800", "plane 3"),
-)
+_KINDS = (("#0072b2", "compute"), ("#d55e00", "waits for messages"))
+_PLANES = ("#e69f00", "#009e73", "#cc79a7", "#b5a800")  # as the viewer's, over and over
 
 
 def _asset(name: str) -> str:
@@ -101,7 +95,7 @@ def _tiles(run: Run) -> str:
 def _timeline(data: dict[str, Any]) -> str:
     legend = "".join(
         f'<span style="--c:{colour}">{name}</span>'
-        for colour, name in _LEGEND[: 2 + data["planes"]]
+        for colour, name in (*_KINDS, *_plane_names(data["planes"]))
     )
     buttons = "".join(
         f'<button data-do="{action}">{name}</button>'
@@ -119,6 +113,20 @@ def _timeline(data: dict[str, Any]) -> str:
         '<div class="scroll planes"><canvas id="planes"></canvas></div><div id="tip"></div>'
         "</section>"
     )
+
+
+def _plane_names(planes: int) -> list[tuple[str, str]]:
+    """Name the planes of each colour.
+
+    >>> _plane_names(5)[:2]
+    [('#e69f00', 'planes 0, 4: sends, circuits paler'), ('#009e73', 'plane 1')]
+    """
+    found = []
+    for index, colour in enumerate(_PLANES[:planes]):
+        numbers = range(index, planes, len(_PLANES))
+        name = f"plane{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+        found.append((colour, name if index else f"{name}: sends, circuits paler"))
+    return found
 
 
 def _queues(run: Run) -> str:

@@ -43,7 +43,7 @@ def write_comparison(run_directories: Sequence[Path | str], path: Path | str) ->
     comparisons = compare_runs([read_run(directory) for directory in run_directories])
     target = Path(path)
     try:
-        target.write_bytes(comparison_page(comparisons))
+        target.write_bytes(comparison_page(comparisons, target.parent))
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         what = "the page cannot be written"

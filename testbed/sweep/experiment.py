@@ -109,9 +109,11 @@ class Grid(Struct, forbid_unknown_fields=True, kw_only=True):
     """Values whose combinations are points. A grid has `synth` or `workload`, not both.
 
     `iterations` and `skip` default to 12 and 2, emulated to 4 and 1. `phases` > 1 also simulates
-    timed programs from that many start phases; `dilation` is for `mode = "run"`.
+    timed programs from that many start phases; `dilation` is for `mode = "run"`. `label` names the
+    grid's points in tables and figures.
     """
 
+    label: str | UnsetType = UNSET
     mode: Literal["simulate", "run"] | UnsetType = UNSET
     iterations: Annotated[int, Meta(ge=2, le=10_000)] | UnsetType = UNSET
     skip: Count | UnsetType = UNSET
@@ -183,9 +185,7 @@ def _always(grid: Mapping[str, Any], mode: str, place: str) -> dict[str, Value]:
     always: dict[str, Value] = {"iterations": iterations, "skip": skip}
     if grid.get("phases", 1) > 1:
         always["phases"] = grid["phases"]
-    if "dilation" in grid:
-        always["dilation"] = grid["dilation"]
-    return always
+    return always | {key: grid[key] for key in ("dilation", "label") if key in grid}
 
 
 def _merged(above: Mapping[str, Any], grid: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@
     lane.dark = bytes(lane.dark);
     lane.first = new Int32Array(bytes(lane.first).buffer);
     lane.second = doubles(lane.second);
+    lane.far = new Int32Array(bytes(lane.far).buffer);
   }
   for (const node of run.queues) for (const line of node) {
     line.t = doubles(line.t);
@@ -34,7 +35,12 @@
       lane.y = height;
       height += ROW;
     }
-    return { canvas: document.getElementById(name), lanes, height: height + 8 };
+    const canvas = document.getElementById(name), scroller = canvas.parentElement, whole = height + 8;
+    const tall = Math.min(whole, parseFloat(getComputedStyle(scroller).maxHeight) || whole);
+    const rest = document.createElement("div"); // the canvas shows a part and stays; this scrolls
+    rest.style.height = `${whole - tall}px`;
+    scroller.append(rest);
+    return { canvas, scroller, lanes, tall };
   });
 
   const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
@@ -122,11 +128,14 @@
       if (x > LEFT && x < wide - RIGHT) for (let y = top; y < top + tall; y += 6) pen.fillRect(x, y, 1, 3);
     }
   };
-  const drawLanes = ({ canvas, lanes, height }) => {
-    const [pen, wide] = fit(canvas, height), scale = scaleOf(wide), right = wide - RIGHT;
-    guides(pen, wide, 0, height);
+  const drawLanes = ({ canvas, scroller, lanes, tall }) => {
+    const [pen, wide] = fit(canvas, tall), scale = scaleOf(wide), right = wide - RIGHT;
+    const top = scroller.scrollTop;
+    const shown = lanes.filter((lane) => lane.y > top - 2 * ROW && lane.y < top + tall + HEAD);
+    pen.translate(0, -top);
+    guides(pen, wide, top, tall);
     pen.textAlign = "left";
-    for (const lane of lanes) {
+    for (const lane of shown) {
       if (lane.head !== undefined) {
         pen.fillStyle = "#16202b";
         pen.font = "600 13px system-ui, 'Liberation Sans', 'DejaVu Sans', sans-serif";
@@ -140,31 +149,47 @@
     }
     pen.save();
     pen.beginPath();
-    pen.rect(LEFT, 0, right - LEFT, height);
+    pen.rect(LEFT, top, right - LEFT, tall);
     pen.clip();
     const pattern = pen.createPattern(hatch, "repeat");
-    for (const lane of lanes) {
+    for (const lane of shown) {
       const normal = lane.kind === "compute" ? (lane.name === "reduce" ? "#56b4e9" : "#0072b2")
         : lane.kind === "wait" ? "#d55e00"
         : lane.kind === "send" ? PLANES[lane.plane % 4] : LIGHT[lane.plane % 4];
       const thin = lane.kind === "wait" ? 5 : 2;
-      let drawn = -1;
+      const y = lane.y + thin, high = ROW - 2 * thin;
+      let drawn = -1, colour = null, begun = 0, until = 0;
+      const flush = () => { // what is narrow and of one colour is painted in one go
+        if (colour === null) return;
+        pen.fillStyle = colour;
+        pen.fillRect(begun, y, until - begun, high);
+        colour = null;
+      };
       for (let k = firstIn(lane); k < lane.count && lane.start[k] < view[1]; k++) {
         const x = LEFT + (lane.start[k] - view[0]) * scale, w = lane.length[k] * scale;
         if (x + w <= drawn) continue; // already covered at this magnification
         const from = Math.max(x, drawn, LEFT - 2), to = Math.min(Math.max(x + w, x + THIN), right + 2);
-        pen.fillStyle = lane.dark[k] ? (w > 4 ? pattern : "#4a5158") : normal;
-        pen.fillRect(from, lane.y + thin, to - from, ROW - 2 * thin);
-        if (w > 3 && lane.kind !== "wait") {
-          pen.fillStyle = "#ffffffb0";
-          pen.fillRect(to - 1, lane.y + thin, 1, ROW - 2 * thin);
-        }
-        if (lane.kind === "circuit" && !lane.dark[k] && to - from > 26) {
-          pen.fillStyle = "#16202b";
-          pen.fillText(`→${lane.second[k]}`, from + 4, lane.y + ROW / 2 + 0.5);
-        }
         drawn = Math.max(drawn, w < THIN ? from + THIN : from);
+        const paint = lane.dark[k] ? (w > 4 ? pattern : "#4a5158") : normal;
+        if (w <= 3) {
+          if (colour === paint && from <= until + 0.4) { until = Math.max(until, to); continue; }
+          flush();
+          [colour, begun, until] = [paint, from, to];
+          continue;
+        }
+        flush();
+        pen.fillStyle = paint;
+        pen.fillRect(from, y, to - from, high);
+        if (lane.kind !== "wait") {
+          pen.fillStyle = "#ffffffb0";
+          pen.fillRect(to - 1, y, 1, high);
+        }
+        if (lane.far[k] >= 0 && !lane.dark[k] && to - from > 30) {
+          pen.fillStyle = "#16202b";
+          pen.fillText(`→${lane.far[k]}`, from + 4, lane.y + ROW / 2 + 0.5);
+        }
       }
+      flush();
     }
     pen.restore();
   };
@@ -214,9 +239,15 @@
       pen.moveTo(LEFT, y(valueAt(line, view[0])));
       let low = 0, high = line.t.length;
       while (low < high) { const mid = (low + high) >> 1; if (line.t[mid] < view[0]) low = mid + 1; else high = mid; }
+      let column = -1, least = 0, most = 0; // of points in one column of pixels, two are enough
+      const flush = () => { if (column >= 0) { pen.lineTo(column, y(least)); pen.lineTo(column, y(most)); } };
       for (let k = low; k < line.t.length && line.t[k] <= view[1]; k++) {
-        pen.lineTo(LEFT + (line.t[k] - view[0]) * scale, y(line.bytes[k]));
+        const x = LEFT + (line.t[k] - view[0]) * scale, value = line.bytes[k];
+        if (x - column < 1) { least = Math.min(least, value); most = Math.max(most, value); continue; }
+        flush();
+        [column, least, most] = [x, value, value];
       }
+      flush();
       pen.lineTo(wide - RIGHT, y(valueAt(line, view[1])));
       pen.stroke();
     });
@@ -229,7 +260,7 @@
       || "nothing ever waits at this node";
   };
   const align = () => { // leave room beside the others for the boards' scroll bars
-    const scroller = boards[0].canvas.parentElement, bar = scroller.offsetWidth - boards[0].canvas.clientWidth;
+    const bar = boards[0].scroller.offsetWidth - boards[0].canvas.clientWidth;
     for (const element of [axis, chart]) element.style.width = `calc(100% - ${bar}px)`;
   };
   const paint = () => { pending = false; const began = performance.now();
@@ -243,19 +274,20 @@
     const span = `${time(from)} to ${time(from + length)} (${time(length)})`;
     const what = lane.kind === "compute" ? `${lane.group}: compute, operation ${lane.first[k]}`
       : lane.kind === "wait" ? `${lane.group} waits: a message outstanding, no compute`
-      : lane.kind === "send" ? `${lane.group} sends message ${lane.first[k]}, ${size(lane.second[k])}`
-      : lane.dark[k] ? `${lane.group} ${lane.name}: dark, then to port ${lane.second[k]}`
-      : `${lane.group} ${lane.name} to port ${lane.second[k]}: circuit ${lane.first[k]} is up`;
+      : lane.kind === "send" ? `${lane.group} sends message ${lane.first[k]} to node ${lane.far[k]}, ${size(lane.second[k])}`
+      : lane.dark[k] ? `${lane.group} ${lane.name}: dark, then to port ${lane.far[k]}`
+      : `${lane.group} ${lane.name} to port ${lane.far[k]}: circuit ${lane.first[k]} is up`;
     return `${what}\n${span}`;
   };
   const show = (event, text) => {
     tip.textContent = text;
     tip.style.display = text ? "block" : "none";
-    tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - 350)}px`;
+    tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - 450)}px`;
     tip.style.top = `${event.clientY + 16}px`;
   };
   const find = (event, board) => {
-    const lane = board.lanes.find((l) => event.offsetY >= l.y && event.offsetY < l.y + ROW);
+    const y = event.offsetY + board.scroller.scrollTop;
+    const lane = board.lanes.find((l) => y >= l.y && y < l.y + ROW);
     if (!lane || event.offsetX < LEFT) return "";
     const t = at(event), reach = 1.5 / scaleOf(board.canvas.clientWidth);
     for (let k = firstIn(lane); k < lane.count && lane.start[k] <= t + reach; k++) {
@@ -297,6 +329,7 @@
     element.addEventListener("pointerleave", (event) => show(event, ""));
     element.addEventListener("dblclick", () => limit(...steady()));
   }
+  for (const board of boards) board.scroller.addEventListener("scroll", draw);
   const zoom = (factor) => { const mid = (view[0] + view[1]) / 2, half = (view[1] - view[0]) / 2 * factor;
     limit(mid - half, mid + half); };
   const pan = (part) => { const by = (view[1] - view[0]) * part; limit(view[0] + by, view[1] + by); };
@@ -315,6 +348,6 @@
   window.addEventListener("resize", draw);
   key();
   paint();
-  window.fluxbedViewer = { zoomTo: (from, to) => { view = [from, to]; paint(); }, intervals:
-    run.lanes.reduce((sum, lane) => sum + lane.count, 0) };
+  window.fluxbedViewer = { view: () => view, zoomTo: (from, to) => { view = [from, to]; paint(); },
+    intervals: run.lanes.reduce((sum, lane) => sum + lane.count, 0) };
 })();

@@ -6,12 +6,12 @@ import io
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from browser import CHROMIUM, Browser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +22,9 @@ from testbed.report.charts import columns, histogram, ticks
 from testbed.report.data import plane_shares, tiles, viewer_data
 from testbed.report.intervals import without
 from topologies import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="module")
@@ -163,31 +166,78 @@ def test_a_comparison_shows_every_run(runs: list[Path], tmp_path: Path) -> None:
         write_comparison(runs, tmp_path / "no" / "where.html")
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
-    "--disable-background-networking --disable-component-update --enable-logging=stderr "
-    "--virtual-time-budget=3000 --window-size=1280,900 --dump-dom"
-)
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-def test_a_browser_draws_the_page_without_complaint(runs: list[Path], tmp_path: Path) -> None:
-    comparison = write_comparison(runs, tmp_path / "both.html")
-    for target in (*[path / "report.html" for path in runs], comparison):
-        command = [
-            str(CHROMIUM), *FLAGS.split(), f"--user-data-dir={tmp_path / 'profile'}",
-            target.as_uri(),
-        ]  # fmt: skip
-        done = subprocess.run(  # noqa: S603 (our own page in the installed browser)
-            command, capture_output=True, text=True, timeout=120, check=True
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser.started() as started:
+        yield started
+
+
+VIEW = "window.fluxbedViewer.view()"
+TOP = "document.getElementById('ranks').getBoundingClientRect().top"
+PIXELS = "document.getElementById('ranks').toDataURL()"
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_a_browser_shows_the_numbers_of_the_summary_and_complains_of_nothing(
+    runs: list[Path], browser: Browser, width: int
+) -> None:
+    for path in runs:
+        opened = browser.open((path / "report.html").as_uri(), width)
+        summary = json.loads((path / "summary.json").read_bytes())
+        shown = opened.evaluate(
+            "Object.fromEntries([...document.querySelectorAll('[data-key]')]"
+            ".map((tile) => [tile.dataset.key, Number(tile.dataset.value)]))"
         )
-        assert "CONSOLE" not in done.stderr
-        if target == comparison:
-            continue
-        assert re.search(r'<body data-draw-ms="[\d.]+"', done.stdout)
-        assert numbers(done.stdout) == numbers(page(target.parent))
-        assert done.stdout.count("<option") == 4
-        heights = [int(h) for h in re.findall(r'<canvas[^>]*height="(\d+)"', done.stdout)]
-        assert len(heights) == 4
-        assert min(heights) > 20
+        assert len(shown) == 8
+        assert shown == {key: summary[key] for key in shown}
+        lanes = viewer_data(read_run(path))["lanes"]
+        intervals = sum(lane["count"] for lane in lanes)
+        assert opened.evaluate("window.fluxbedViewer.intervals") == intervals
+        assert opened.evaluate("document.querySelectorAll('#node option').length") == 4
+        wide = "document.documentElement.scrollWidth"
+        assert opened.evaluate(wide) <= width
+        assert opened.complaints == []
+
+
+@needs_browser
+def test_the_wheel_zooms_and_a_drag_moves(runs: list[Path], browser: Browser) -> None:
+    opened = browser.open((runs[0] / "report.html").as_uri())
+    y = opened.evaluate(TOP) + 40
+    before, drawn = opened.evaluate(VIEW), opened.evaluate(PIXELS)
+    opened.wheel(700, y, -200)
+    near = opened.evaluate(VIEW)
+    assert before[0] < near[0] < near[1] < before[1]
+    assert opened.evaluate(PIXELS) != drawn
+    opened.wheel(700, y, 200)
+    assert opened.evaluate(VIEW) == pytest.approx(before)
+    opened.wheel(700, y, -200)
+    opened.drag((700, y), (600, y))
+    moved = opened.evaluate(VIEW)
+    assert moved[1] - moved[0] == pytest.approx(near[1] - near[0])
+    assert moved[0] > near[0]
+    opened.evaluate("document.querySelector('[data-do=all]').click()")
+    ends = read_run(runs[0]).timeline().iteration_ends_ns
+    everything = opened.evaluate(VIEW)
+    assert everything[0] <= 0 < ends[-1] <= everything[1]
+    assert opened.complaints == []
+
+
+@needs_browser
+def test_a_comparison_opens_with_a_link_to_each_report(
+    runs: list[Path], browser: Browser, tmp_path: Path
+) -> None:
+    opened = browser.open(write_comparison(runs, tmp_path / "both.html").as_uri())
+    links = opened.evaluate("[...document.querySelectorAll('a')].map((a) => a.href)")
+    assert links == [(path / "report.html").as_uri() for path in runs]
+    assert opened.complaints == []
+
+
+@needs_browser
+def test_what_a_page_says_to_its_console_is_heard(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "bad.html"
+    page.write_text("<script>console.log('here'); nothing();</script>")
+    assert len(browser.open(page.as_uri()).complaints) >= 2
