@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FABRIC = "rails,planes=2,rate=400Gbps,delay=50us"
 LONG = "200"  # iterations: half a minute on the wall, never reached
 DEADLINE_S = 240.0
-SCHEDULERS = ("flux", "rotor-direct", "packet-ideal")
+SCHEDULERS = ("flux", "rotor-direct", "packet-ideal", "docs/my_flux.py:MyFlux")
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Simulate the bundled trace under two schedulers, all ranks of a group sending to all."""
     meta = json.loads((TRACE / "meta.json").read_text())
     direct = [f"--collective={kind}=direct" for kind in ("all_gather", "reduce_scatter")]
-    chosen = ["-s", "examples/my_flux.py:MyFlux,reuse_bonus=5us", "-s", "rotor-direct"]
+    chosen = ["-s", "docs/my_flux.py:MyFlux,patience=5us", "-s", "rotor-direct"]
     output = tmp_path_factory.mktemp("runs") / "both"
     scale = f"--compute-scale={meta['compute_scale']}"
     many: list[str | Path] = ["-n", "4", "--format", "json", "-o", output]
