@@ -35,14 +35,17 @@ def check_circuits(
     *,
     tolerance_ns: int,
     lookahead_ns: int,
+    may_be_late: bool = False,
 ) -> list[Violation]:
     """Return how the circuits break the model; times may be off by `tolerance_ns`.
 
-    Each is dark and comes up when its request says, holds its ports alone, is dark long enough
+    With `may_be_late` those whose cause is a fault may come later than asked. Each is dark and comes up when its request says, holds its ports alone, is dark long enough
     after what stood there, and belongs to the program, in the order of every port's entries.
     """
     violations = [
-        *examples("circuits say whose ports they join", _mislabelled(fabric, timeline, table)),
+        *examples(
+            "circuits say whose ports they join", _mislabelled(fabric, timeline, table, may_be_late)
+        ),
         *examples("a circuit is dark for the delay", _wrong_times(fabric, timeline, tolerance_ns)),
         *examples("a port holds one circuit", _overlaps(fabric, timeline, tolerance_ns)),
         *examples("an all-stop plane is dark as a whole", _lit(fabric, timeline, tolerance_ns)),
@@ -70,8 +73,12 @@ def check_circuits(
 
 
 def _mislabelled(
-    fabric: Fabric, timeline: Timeline, table: Mapping[str, NDArray[Any]]
+    fabric: Fabric,
+    timeline: Timeline,
+    table: Mapping[str, NDArray[Any]],
+    may_be_late: bool,  # noqa: FBT001 (of the run)
 ) -> Iterator[tuple[str, str]]:
+    causes = ("program", "fault") if may_be_late else ("program",)
     circuits = timeline.circuits
     for row, plane in enumerate(circuits.plane.tolist()):
         for port, node in (("src_port", "src"), ("dst_port", "dst")):
@@ -79,7 +86,7 @@ def _mislabelled(
             owner = fabric.node_of(plane, number)
             if table[node][row] != owner:
                 yield f"circuit {row}", f"port {number} belongs to node {owner}"
-    for row in np.flatnonzero(~np.isin(table["cause"], ("program", "fault"))).tolist():
+    for row in np.flatnonzero(~np.isin(table["cause"], causes)).tolist():
         yield f"circuit {row}", f"its cause is {table['cause'][row]}"
 
 
@@ -92,7 +99,8 @@ def _wrong_times(
     dark = np.where(stood, NONE, circuits.request_ns + fabric.control_ns)
     up = np.where(stood, 0, circuits.dark_ns + delay)
     for name, found, wanted in (("dark", circuits.dark_ns, dark), ("up", circuits.up_ns, up)):
-        for row in np.flatnonzero(found != wanted).tolist():
+        wrong = np.where(circuits.fault == 1, found < wanted, found != wanted)
+        for row in np.flatnonzero(wrong).tolist():
             yield f"circuit {row}", f"it is {name} at {found[row]} ns and not {wanted[row]} ns"
     for row in np.flatnonzero(~stood & (circuits.request_ns < 0)).tolist():
         yield f"circuit {row}", f"it is requested at {circuits.request_ns[row]} ns"
@@ -144,6 +152,7 @@ def _lit(fabric: Fabric, timeline: Timeline, tolerance_ns: int) -> Iterator[tupl
         if not plane.all_stop or plane.kind != "ocs":
             continue
         rows = np.flatnonzero(circuits.plane == number)
+        rows = rows[circuits.fault[rows] == 0]
         made = rows[circuits.dark_ns[rows] != NONE]
         down = np.where(circuits.down_ns[rows] == NONE, _FOREVER, circuits.down_ns[rows])
         for row in made.tolist():
@@ -315,6 +324,7 @@ def _off_beat(
 ) -> Iterator[tuple[str, str]]:
     """Find circuits that are not those of the slot in which they come."""
     circuits = timeline.circuits
+    late_at_all = bool(circuits.fault.any())
     columns = (
         circuits.plane.tolist(),
         circuits.src_port.tolist(),
@@ -336,11 +346,13 @@ def _off_beat(
         late = begin % program.period_ns
         late = min(late, program.period_ns - late)
         first = start <= fabric.control_ns + tolerance_ns
+        if circuits.fault[row] == 1:
+            continue  # its slot cannot be told from the time it came
         if not first and late > tolerance_ns:
             yield f"circuit {row}", f"it comes {late} ns after its slot begins"
         elif slots[number].dst_ports[src] != dst:
             yield f"circuit {row}", f"its slot does not join port {src} to {dst}"
-        elif down != NONE and not program.partial:
+        elif down != NONE and not program.partial and not late_at_all:
             past = (down - program.phase_ns) % program.period_ns
             late = min(min(abs(past - o), program.period_ns - abs(past - o)) for o in offsets)
             if late > tolerance_ns:

@@ -80,6 +80,8 @@ def _record(run: Run) -> Record:
         mtu_bytes=manifest.injection.mtu_bytes,
         quantum_bytes=manifest.quantum_bytes,
         lookahead_ns=manifest.lookahead_ns,
+        faults=manifest.faults,
+        pace_kept=None if manifest.overload is None else not manifest.overload,
         promised={
             "lower_bound_ns": plan.predicted.lower_bound_ns,
             "proven_optimal": plan.predicted.proven_optimal,
