@@ -39,12 +39,14 @@ def check_circuits(
 ) -> list[Violation]:
     """Return how the circuits break the model; times may be off by `tolerance_ns`.
 
-    With `may_be_late` those whose cause is a fault may come later than asked. Each is dark and comes up when its request says, holds its ports alone, is dark long enough
-    after what stood there, and belongs to the program, in the order of every port's entries.
+    Each is dark and comes up when its request says (`may_be_late`: or later, if its cause is a
+    fault), holds its ports alone, is dark long enough after what stood there, and belongs to the
+    program, in the order of every port's entries.
     """
     violations = [
         *examples(
-            "circuits say whose ports they join", _mislabelled(fabric, timeline, table, may_be_late)
+            "circuits say whose ports they join",
+            _mislabelled(fabric, timeline, table, may_be_late=may_be_late),
         ),
         *examples("a circuit is dark for the delay", _wrong_times(fabric, timeline, tolerance_ns)),
         *examples("a port holds one circuit", _overlaps(fabric, timeline, tolerance_ns)),
@@ -76,7 +78,8 @@ def _mislabelled(
     fabric: Fabric,
     timeline: Timeline,
     table: Mapping[str, NDArray[Any]],
-    may_be_late: bool,  # noqa: FBT001 (of the run)
+    *,
+    may_be_late: bool,
 ) -> Iterator[tuple[str, str]]:
     causes = ("program", "fault") if may_be_late else ("program",)
     circuits = timeline.circuits

@@ -74,6 +74,8 @@ def _repetition(source: str, chosen: dict[str, Any]) -> Repetition:
         "iterations": manifest.iterations,
         "skip": manifest.skip,
         "lookahead_ns": manifest.lookahead_ns,
+        "faults": tuple(manifest.faults),
+        "seed": manifest.fault_seed or 0,
     }
     return Repetition(
         job=job,

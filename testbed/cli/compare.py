@@ -36,6 +36,8 @@ _COLUMNS: Final[list[Column]] = [
     ("nic_peak_bytes_eager_ratio", "NIC peak eager", _times),
     ("nic_peak_bytes_paced_ratio", "NIC peak paced", _times),
     ("reconfigurations_ratio", "reconfigurations", _times),
+    ("pace_kept", "pace", lambda kept: "kept" if kept else "NOT KEPT"),
+    ("faulted", "faults", lambda faulted: "FAULTED" if faulted else "none"),
     ("run", "run", str),
 ]
 
@@ -82,6 +84,8 @@ def command(runs: tuple[Path, ...], output: Path | None, style: str) -> None:
             **{f"{name}_ratio": ratio for name, ratio in one.ratios.items()},
             "predicted_ns": one.predicted_ns,
             "off": one.off,
+            "pace_kept": one.run.summary.pace_kept,
+            "faulted": bool(one.run.manifest.faults),
             "run": str(one.run.path),
         }
         for one in compared

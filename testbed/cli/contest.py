@@ -161,6 +161,10 @@ def contest(
             record |= {"error": str(error)} | ({"executions": rows} if rows else {})
             failure = failure or error
     print_records(records, columns, options["style"])
+    for record in records:
+        if record.get("pace_kept") is False:
+            why = "this machine did not keep up: raise the dilation"
+            note(f"{record['scheduler']}: these numbers are NOT those of the fabric, {why}")
     if failure is not None:
         click.get_current_context().exit(failure.exit_code)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPANSION",
+    "FAULTS",
     "IMPORT",
     "OUTPUT",
     "PLANNING",
@@ -92,6 +93,17 @@ IMPORT = (
         "--compute-scale",
         type=click.FloatRange(min=0, min_open=True),
         help="Multiply every captured compute time by this.",
+    ),
+)
+
+
+FAULTS = (
+    click.option(
+        "--fault",
+        "faults",
+        multiple=True,
+        metavar="FAULT",
+        help="As stuck-dark:plane=0,port=3,at=2ms,for=1ms; may be repeated. All are listed below.",
     ),
 )
 

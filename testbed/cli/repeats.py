@@ -61,4 +61,6 @@ def together(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if rows[0].get("run") is not None:
         merged["run"] = f"{rows[0]['run']} and {len(rows) - 1} more"
     merged["overload"] = sorted({text for row in rows for text in row.get("overload") or ()})
+    if None not in (kept := [row.get("pace_kept") for row in rows]):
+        merged["pace_kept"] = all(kept)
     return {**merged, "executions": list(rows)}

@@ -14,6 +14,7 @@ from testbed.cli.contest import COLUMNS, compete, contest
 from testbed.cli.output import Column, format_option
 from testbed.cli.parameters import (
     EXPANSION,
+    FAULTS,
     IMPORT,
     OUTPUT,
     PLAN_FILES,
@@ -36,7 +37,8 @@ _COLUMNS: Final[list[Column]] = [
     *COLUMNS[:4],
     ("lost_bytes", "lost bytes", str),
     ("dropped", "drops", str),
-    ("overload", "pace", lambda found: "not kept" if found else "kept"),
+    ("pace_kept", "pace", lambda kept: "kept" if kept else "NOT KEPT"),
+    ("faulted", "faults", lambda faulted: "FAULTED" if faulted else "none"),
     *COLUMNS[4:],
 ]
 _INTERVAL: Final[Column] = (
@@ -77,13 +79,26 @@ _INTERVAL: Final[Column] = (
     metavar="RUN|FORMAT",
     help="Without WORKLOAD: the same as this run again. Else read the trace as this format.",
 )
+@options(FAULTS)
 @options(PLANNING, EXPANSION, IMPORT[1:])
 @format_option
 def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
     """Replay WORKLOAD (a trace does too) over a software OCS and measure; needs root.
 
     Example: sudo fluxbed run examples/traces/llama-tp4-dp2 -t rails,planes=2,delay=10us -s flux
-    """
+
+    \b
+    Faults (KIND:key=value,...; at=0 by default, without for they last; all in virtual time):
+      stuck-dark:plane=0,port=3,at=2ms,for=1ms   the port passes no light
+      lost-plane:plane=1,at=2ms[,for=...]        none of the plane's ports does
+      slow-plane:plane=0,rate=100Gbps            frames leave at that rate
+      paused-host:host=h2,at=1ms,for=500us       computes and sends nothing
+      frame-loss:share=0.01[,plane=,port=]       arrive spoilt, are sent again
+      late-commands:mean=20us[,dist=,plane=]     circuits are asked for later
+      late-lock:mean=5us[,dist=,plane=,port=]    receivers lock later
+    dist is exponential (default), uniform or fixed; --seed seeds the draws. A run that cannot go
+    on exits with 6 and says what is blocked; one that ends says FAULTED and what each fault did.
+    """  # noqa: D301 (click takes the backspace for "do not wrap")
     from testbed.cli.stage import Stage
     from testbed.emulator.capabilities import require_emulation
 

@@ -16,6 +16,7 @@ import msgspec
 from testbed.cli.contest import row
 from testbed.cli.live import LiveView, watching
 from testbed.cli.output import note
+from testbed.files.faults import effect_sentence
 from topologies.errors import CheckError, UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from testbed.emulator.dilation import Dilation
     from testbed.emulator.engine import Execution
     from testbed.emulator.network import EmulatedFabric
+    from testbed.files.faults import Fault
     from testbed.files.rundir import RunDirectory
     from testbed.files.summary import Summary
 
@@ -93,19 +95,23 @@ class Stage:
     def execute(self, attempt: Attempt) -> dict[str, Any]:
         """Predict and measure one contender; return its row."""
         from testbed.emulator.engine import require_drivable
+        from testbed.emulator.faults import require_bearable
+        from testbed.files.faults import parse_faults
 
         captured = hosts_named(attempt.options.get("pcap", ()), attempt.job.fabric.nodes)
         require_drivable(attempt.plan.fabric, attempt.plan.program)
+        faults = parse_faults(attempt.options.get("faults", ()), attempt.plan.fabric)
+        require_bearable(faults, attempt.plan.program)
         network = self.network(attempt)
         if self._machine is None:
             self._machine = _examine(network)
-        ideal = _predict(attempt, None)
+        ideal = _predict(attempt, None, faults)
         dilation = self._dilate(attempt, self._machine.capacity, ideal)
         note(
             f"{attempt.contender.label}: {dilation.factor:g} times slower than the fabric "
             f"({dilation.bound_by}), {dilation.expected_wall_s:.2g} s on the wall"
         )
-        predicted = _predict(attempt, dilation)
+        predicted = _predict(attempt, dilation, faults)
         if self._dry:
             return {
                 "status": "not run",
@@ -120,6 +126,7 @@ class Stage:
             predicted=predicted,
             ideal=ideal,
             captured=captured,
+            faults=faults,
             facts=self._machine.facts,
         )
         return measurement.take()
@@ -167,18 +174,33 @@ def _examine(network: EmulatedFabric) -> _Machine:
     return _Machine(capacity=capacity, facts=facts)
 
 
-def _predict(attempt: Attempt, dilation: Dilation | None) -> Timeline:
-    """Simulate what is to be measured, with its frames and guard, or without them."""
+def _bears_in_simulation(attempt: Attempt, faults: Sequence[Fault]) -> bool:
+    """Say whether the prediction bears the faults too."""
+    from scheduler.model.program import TimedProgram
+    from testbed.files.faults import predictable
+
+    return predictable(faults, timed=isinstance(attempt.plan.program, TimedProgram))
+
+
+def _predict(attempt: Attempt, dilation: Dilation | None, faults: Sequence[Fault]) -> Timeline:
+    """Simulate what is to be measured, with its frames and guard, or without them.
+
+    Faults that the simulator does not know are left out of it, all of them.
+    """
     from scheduler.dispatch.simulator import simulate
+    from testbed.files.faults import faulted_fabric
 
     frames = (
         {}
         if dilation is None
         else {"quantum_bytes": dilation.quantum_bytes, "guard_ns": dilation.guard_ns}
     )
+    fabric = attempt.plan.fabric
+    if _bears_in_simulation(attempt, faults):
+        fabric = faulted_fabric(fabric, faults)
     return simulate(
         attempt.job.expansion.graph,
-        attempt.plan.fabric,
+        fabric,
         attempt.plan.program,
         iterations=attempt.options["iterations"],
         lookahead_ns=attempt.options["lookahead_ns"],
@@ -196,6 +218,7 @@ class _Measurement:
     predicted: Timeline
     ideal: Timeline
     captured: Sequence[int]
+    faults: Sequence[Fault]
     facts: dict[str, Any]
 
     def take(self) -> dict[str, Any]:
@@ -213,23 +236,29 @@ class _Measurement:
             bytes_per_wall_byte=dilation.bytes_per_wall_byte,
             expected_wall_s=dilation.expected_wall_s,
             options={"dilation_bound_by": dilation.bound_by},
+            **self._borne(),
             **self.facts,
         ) as run:
             execution = self._execute(run)
             timeline = execution.timeline
+            self._tell(execution)
             late_us = sum(timeline.measures[f"{name}_max_us"] or 0.0 for name in _LATE)
-            late_us = max(late_us, _RESEND_US)
-            found = overload(timeline, self.predicted, attempt.plan.fabric, dilation)
+            late_us = max(late_us, timeline.measures["transit_max_us"] or 0.0, _RESEND_US)
+            expected = self.predicted if self._comparable() else None
+            found = overload(timeline, expected, attempt.plan.fabric, dilation)
             for sentence in found:
-                note(f"{attempt.contender.label}: this machine did not keep up: {sentence}")
+                note(f"{attempt.contender.label}: THIS MACHINE DID NOT KEEP UP: {sentence}")
             run.update(
                 tolerance_ns=math.ceil(late_us * 1e3 / dilation.factor),
                 overload=found,
+                fault_effects=list(execution.effects) if self.faults else None,
             )
             summary = run.write_results(
                 timeline,
                 predicted_ns=self.predicted.iteration_ns(skip),
                 predicted_ideal_ns=self.ideal.iteration_ns(skip),
+                pace_kept=not found,
+                faults=execution.effects,
             )
             if execution.interrupted:
                 note(f"interrupted; what was measured until then is in {run.path}")
@@ -245,6 +274,28 @@ class _Measurement:
             "expected_wall_s": dilation.expected_wall_s,
             "wall_s": timeline.measures["wall_s"],
         }
+
+    def _comparable(self) -> bool:
+        """Say whether the prediction is of what was executed."""
+        return _bears_in_simulation(self.attempt, self.faults)
+
+    def _borne(self) -> dict[str, Any]:
+        """Return what the manifest says of faults beforehand."""
+        if not self.faults:
+            return {}
+        return {
+            "faults": [fault.text for fault in self.faults],
+            "fault_seed": self.attempt.options["seed"],
+            "fault_predicted": self._comparable(),
+        }
+
+    def _tell(self, execution: Execution) -> None:
+        """Say what each fault did, and what the prediction is worth."""
+        label = self.attempt.contender.label
+        for effect in execution.effects:
+            note(f"{label}: FAULTED: {effect_sentence(effect)}")
+        if self.faults and not self._comparable():
+            note(f"{label}: the prediction is that of a sound fabric")
 
     def _execute(self, run: RunDirectory) -> Execution:
         """Execute under the eyes of the view and, if asked, of the packet capture."""
@@ -273,6 +324,9 @@ class _Measurement:
                 iterations=chosen["iterations"],
                 lookahead_ns=chosen["lookahead_ns"],
                 monitor=monitor,
+                faults=self.faults,
+                seed=chosen.get("seed") or 0,
+                rank_to_node=attempt.job.expansion.rank_to_node,
             )
         timeline = with_planned(execution.timeline, self.predicted)
         measures = dict(timeline.measures)

@@ -256,6 +256,8 @@ EXPONENTIAL: Final = 2
 LATENESS: Final = 0  # of frames: ideal last bit to the call that sends
 HOP: Final = 1  # of messages: ideal last bit to arrival known
 DISPATCH: Final = 2  # event to crossbar written
+TRANSIT: Final = 3  # of frames: ideal last bit to arrival known
+QUANTITIES: Final = 4
 HISTOGRAM_NS: Final = 100
 BUCKETS: Final = 1 << 16
 # `extremes`, a row per quantity.

@@ -63,6 +63,7 @@ from testbed.emulator._kernels_engine_columns import (
     T_RECEIVED,
     T_WALL_RECEIVED,
     TABLE_EXTENTS,
+    TRANSIT,
     WINDOWS,
     X_DOWN,
     X_UP,
@@ -201,6 +202,7 @@ def land(engine: Engine, core: Core, port: int, buffer: Any, size: int, now_ns: 
     transfer = engine.transfers[frame[F_TRANSFER]]
     transfer[T_RECEIVED] += 1
     transfer[T_WALL_RECEIVED] += size - BTH_BYTES - CRC_BYTES
+    observe(engine, TRANSIT, now_ns - frame[F_LAST_BIT])
     arrival_ns = max(now_ns, frame[F_LAST_BIT] + engine.numbers[N_LATENCY])
     transfer[T_END] = max(transfer[T_END], arrival_ns)
     line = engine.tasks[task]

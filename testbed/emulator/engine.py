@@ -77,7 +77,12 @@ _COUNTED: Final = {
     "late_arrivals": e.LATE_ARRIVALS,
     "send_errors": e.SEND_ERRORS,
 }
-_DISTRIBUTIONS: Final = {"lateness": e.LATENESS, "hop": e.HOP, "dispatch": e.DISPATCH}
+_DISTRIBUTIONS: Final = {
+    "lateness": e.LATENESS,
+    "hop": e.HOP,
+    "dispatch": e.DISPATCH,
+    "transit": e.TRANSIT,
+}
 
 
 @dataclass(slots=True)

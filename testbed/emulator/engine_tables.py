@@ -152,8 +152,8 @@ def new_engine(
         asked=np.full((ports, ports), NONE, np.int64),
         faults=faults,
         counters=np.zeros(e.COUNTERS, np.int64),
-        histograms=np.full((3, e.BUCKETS), 0, np.int64),
-        extremes=np.zeros((3, 3), np.int64),
+        histograms=np.full((e.QUANTITIES, e.BUCKETS), 0, np.int64),
+        extremes=np.zeros((e.QUANTITIES, 3), np.int64),
         control=control,
         progress=progress,
     )
@@ -270,27 +270,27 @@ def _circuits(
 ) -> tuple[Circuits, Int64s]:
     """Return the circuits that came up, by up_ns, and the place among them of each row."""
     rows = tables.circuits[: tables.counters[e.CIRCUITS]]
-    up, down = rows[:, e.X_UP], rows[:, e.X_DOWN]
-    stood = np.flatnonzero((down == NONE) | (down >= up))
-    order = stood[np.lexsort((stood, up[stood]))]
-    place = np.full(len(rows), NONE, np.int64)
-    place[order] = np.arange(len(order))
-    kept = rows[order]
+    came = np.flatnonzero((rows[:, e.X_DOWN] == NONE) | (rows[:, e.X_DOWN] >= rows[:, e.X_UP]))
+    kept = rows[came]
     delay = np.array([plane.delay_ns for plane in fabric.planes])[kept[:, e.X_PLANE]]
     request = _virtual(kept[:, e.X_REQUEST], factor)
     asked = request != NONE
     late, slow = _lateness(layout, kept, factor)
     dark = np.where(asked, request + fabric.control_ns + late, NONE)
+    up = np.where(asked, dark + delay + slow, 0)
+    order = np.lexsort((came, kept[:, e.X_UP], up))  # of equal ones after rounding, as they came
+    place = np.full(len(rows), NONE, np.int64)
+    place[came[order]] = np.arange(len(order))
     circuits = Circuits(
-        plane=kept[:, e.X_PLANE].copy(),
-        src_port=kept[:, e.X_SRC].copy(),
-        dst_port=kept[:, e.X_DST].copy(),
-        request_ns=request,
-        dark_ns=dark,
-        up_ns=np.where(asked, dark + delay + slow, 0),
-        down_ns=_virtual(kept[:, e.X_DOWN], factor),
+        plane=kept[order, e.X_PLANE],
+        src_port=kept[order, e.X_SRC],
+        dst_port=kept[order, e.X_DST],
+        request_ns=request[order],
+        dark_ns=dark[order],
+        up_ns=up[order],
+        down_ns=_virtual(kept[order, e.X_DOWN], factor),
         planned_up_ns=np.full(len(order), NONE, np.int64),
-        fault=(asked & (late + slow > 0)).astype(np.int64),
+        fault=(asked & (late + slow > 0))[order].astype(np.int64),
     )
     return circuits, place
 

@@ -19,14 +19,15 @@ _MOST_MISSED: Final = 0.01
 
 
 def overload(
-    timeline: Timeline, predicted: Timeline, fabric: Fabric, dilation: Dilation
+    timeline: Timeline, predicted: Timeline | None, fabric: Fabric, dilation: Dilation
 ) -> list[str]:
     """Return what shows that the machine did not keep up with `timeline`; empty when it did.
 
     - the 99th percentile of frames leaving late, or of messages known late to have arrived, above
       half the shortest reconfiguration delay on the wall;
     - more than 1 % of the frames woken too late for their slot;
-    - all iterations together more than 5 % longer than `predicted`, with the same frames and guard.
+    - all iterations together more than 5 % longer than `predicted`, with the same frames and guard
+      (None: what was executed cannot be predicted).
     """
     found = []
     measures = timeline.measures
@@ -42,6 +43,8 @@ def overload(
     missed, sent = measures.get("missed_slot_ends") or 0, measures.get("frames_sent") or 0
     if missed > _MOST_MISSED * sent:
         found.append(f"{missed} of {sent} frames were too late for their slot")
+    if predicted is None:
+        return found
     took_ns, wanted_ns = (int(each.iteration_ends_ns[-1]) for each in (timeline, predicted))
     if took_ns != NONE and took_ns > (1 + _MOST_LONGER) * wanted_ns:
         found.append(f"the iterations took {took_ns / wanted_ns - 1:.1%} longer than predicted")

@@ -25,19 +25,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 from topologies.errors import UsageError
 from topologies.registry import parse_spec
-from topologies.units import parse_duration_ns, parse_rate_bps
+from topologies.units import format_bytes, format_duration, parse_duration_ns, parse_rate_bps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from testbed.files.summary import FaultEffect
     from topologies.fabric import Fabric
 
-__all__ = ["DARKENING", "KINDS", "Fault", "kind_of", "parse_fault", "parse_faults"]
+__all__ = [
+    "KINDS",
+    "Fault",
+    "effect_sentence",
+    "faulted_fabric",
+    "kind_of",
+    "parse_fault",
+    "parse_faults",
+    "predictable",
+]
 
 _EXAMPLE: Final = "stuck-dark:plane=0,port=3,at=2ms,for=1ms"
 _MOST_NUMBER: Final = 6  # digits
-DARKENING: Final = frozenset({"stuck-dark", "lost-plane"})
-"""The faults in whose course frames are dropped for want of light."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +149,13 @@ def kind_of(text: str) -> str:
     return text.partition(":")[0].strip()
 
 
+def _settings(spec: str, where: str) -> dict[str, str]:
+    try:
+        return parse_spec(spec, "fault")[1]
+    except UsageError as error:
+        raise UsageError(error.what, where, error.why, error.fix) from error
+
+
 def parse_fault(text: str, fabric: Fabric) -> Fault:
     """Read one fault on `fabric`; raises `UsageError` naming what is wrong with it.
 
@@ -154,23 +169,24 @@ def parse_fault(text: str, fabric: Fabric) -> Fault:
     if kind not in KINDS:
         why = f"the faults are {', '.join(KINDS)}"
         raise UsageError(f"there is no fault {kind!r}", "--fault", why, f"write {_EXAMPLE}")
-    given = parse_spec(f"{kind},{rest}", "fault")[1] if colon and rest.strip() else {}
+    where = f"--fault {text}"
+    given = _settings(f"{kind},{rest}", where) if colon and rest.strip() else {}
     needed, allowed = KINDS[kind]
     for key in given:
         if key not in (*needed, *allowed):
             why = f"{kind} has {', '.join((*needed, *allowed))}"
-            raise UsageError(f"there is no {key!r}", f"--fault {text}", why, "leave it out")
+            raise UsageError(f"there is no {key!r}", where, why, "leave it out")
     for key in needed:
         if key not in given:
             why = f"{kind} needs {' and '.join(needed)}"
-            raise UsageError(f"{key} is missing", f"--fault {text}", why, f"add {key}=...")
+            raise UsageError(f"{key} is missing", where, why, f"add {key}=...")
     values: dict[str, Any] = {}
     for key, value in given.items():
         name, read = _READERS[key]
         try:
             values[name] = read(value)
         except UsageError as error:
-            raise UsageError(error.what, f"--fault {text}", error.why, error.fix) from error
+            raise UsageError(error.what, where, error.why, error.fix) from error
     if kind in ("late-commands", "late-lock"):
         values.setdefault("dist", "exponential")
     fault = Fault(kind=kind, text=text, **values)
@@ -222,6 +238,25 @@ def _refuse_misfits(fault: Fault, fabric: Fabric) -> None:
 def parse_faults(texts: Iterable[str], fabric: Fabric) -> tuple[Fault, ...]:
     """Read every fault of a run; raises `UsageError`."""
     return tuple(parse_fault(text, fabric) for text in texts)
+
+
+def effect_sentence(effect: FaultEffect) -> str:
+    """Say what a fault did.
+
+    >>> from testbed.files.summary import FaultEffect
+    >>> effect_sentence(FaultEffect(fault="frame-loss:share=0.1", frames_lost=2, frames_resent=3))
+    'frame-loss:share=0.1: 2 frames (0 B) lost, 3 sent again'
+    """
+    said = []
+    if effect.frames_lost or effect.frames_resent:
+        size = format_bytes(effect.bytes_lost)
+        said.append(f"{effect.frames_lost} frames ({size}) lost, {effect.frames_resent} sent again")
+    if effect.delayed:
+        total, most = map(format_duration, (effect.delay_ns, effect.delay_most_ns))
+        said.append(f"{effect.delayed} times something was late, {total} in all, {most} at most")
+    if kind_of(effect.fault) == "slow-plane":
+        said.append("its frames left more slowly")
+    return f"{effect.fault}: {'; '.join(said) or 'it struck nothing'}"
 
 
 def predictable(faults: Iterable[Fault], *, timed: bool) -> bool:

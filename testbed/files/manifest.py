@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from testbed.files.codec import decode_json, json_schema
 from testbed.files.fabric import FabricRecord, Natural
 from testbed.files.plan import ExpansionRecord
-from testbed.files.summary import Status
+from testbed.files.summary import FaultEffect, Status
 from topologies.errors import FluxbedError
 
 if TYPE_CHECKING:
@@ -85,6 +85,10 @@ class Manifest(Struct, kw_only=True):
     just before, `expected_wall_s` what `measures["wall_s"]` was thought to be, `engine_core` where
     the engine was pinned. `overload` says, a sentence each, where this machine did not keep up: the
     numbers of such a run are not those of the fabric. Empty: it did.
+
+    `faults` are what the run was made to bear, as written (`testbed.files.faults` explains them),
+    drawn from `fault_seed`; `fault_effects` what each did, of a failed run too. `fault_predicted`
+    says whether the prediction bore them as well; false: it is that of a sound fabric.
     """
 
     format: Literal["fluxbed-run"] = FORMAT
@@ -106,6 +110,9 @@ class Manifest(Struct, kw_only=True):
     injection: Injection
     jitter: dict[str, Number] | None = None
     faults: list[str] = []
+    fault_seed: int | None = None
+    fault_effects: list[FaultEffect] | None = None
+    fault_predicted: bool | None = None
     quantum_bytes: Natural = 0
     guard_ns: Natural | None = None
     lookahead_ns: Natural = 0

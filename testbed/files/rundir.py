@@ -204,7 +204,10 @@ class RunDirectory:
         )
 
     def _unfinished(self, status: Status) -> Summary:
-        return Summary.unfinished(self.manifest.scheduler, status)
+        summary = Summary.unfinished(self.manifest.scheduler, status)
+        if self.manifest.faults:  # what the failure is owed to
+            summary.faulted, summary.faults = True, self.manifest.fault_effects
+        return summary
 
     def _write_summary(self, summary: Summary) -> Summary:
         encoded = msgspec.json.format(msgspec.json.encode(summary), indent=2)

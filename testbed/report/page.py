@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from scheduler.model.timeline import NONE
+from testbed.files.summary import FaultEffect
 from testbed.report import charts
 from testbed.report.data import plane_shares, tiles, viewer_data
 from topologies.units import format_bytes, format_duration, format_rate
@@ -52,6 +53,7 @@ def run_page(run: Run) -> bytes:
     body = [_header(run)]
     if run.manifest.error is not None:
         body.append(_error(run))
+    body += [_overload(run), _faults(run)]
     data = None
     if (run.path / "tasks.parquet").is_file():
         data = viewer_data(run)
@@ -64,6 +66,10 @@ def _header(run: Run) -> str:
     manifest = run.manifest
     good = "" if manifest.status == "ok" else " bad"
     origin = "emulated with real packets" if manifest.origin == "emulated" else "simulated"
+    if manifest.faults:
+        origin += '</span><span class="chip bad">faulted'
+    if manifest.overload:
+        origin += '</span><span class="chip bad">pace not kept'
     reference = '<span class="chip plain">reference</span>' if manifest.reference else ""
     return (
         f"<header><h1>{escape(manifest.scheduler)}</h1>"
@@ -79,6 +85,42 @@ def _error(run: Run) -> str:
     assert error is not None
     text = f"{error.where}: {error.what}, because {error.why}: {error.fix}"
     return f'<section class="card error"><h2>Why it failed</h2><p>{escape(text)}</p></section>'
+
+
+def _overload(run: Run) -> str:
+    """Say where the machine did not keep up; nothing where it did."""
+    if not run.manifest.overload:
+        return ""
+    said = "".join(f"<li>{escape(sentence)}</li>" for sentence in run.manifest.overload)
+    return (
+        '<section class="card error"><h2>Not the fabric\'s numbers</h2><p>This machine did not '
+        f"keep up:</p><ul>{said}</ul></section>"
+    )
+
+
+def _faults(run: Run) -> str:
+    """Say what the run was made to bear and what it cost; nothing where that is nothing."""
+    manifest = run.manifest
+    if not manifest.faults:
+        return ""
+    effects = manifest.fault_effects or [FaultEffect(fault=text) for text in manifest.faults]
+    rows = [
+        (
+            escape(effect.fault),
+            f"{effect.frames_lost:,} ({format_bytes(effect.bytes_lost)})",
+            f"{effect.frames_resent:,}",
+            f"{effect.delayed:,}",
+            format_duration(effect.delay_ns),
+            format_duration(effect.delay_most_ns),
+        )
+        for effect in effects
+    ]
+    heads = ("fault", "frames lost", "sent again", "times late", "late in all", "at most")
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    cells = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    sound = "bore them too" if manifest.fault_predicted else "is that of a sound fabric"
+    hint = f"Seed {manifest.fault_seed}. The prediction {sound}."
+    return _card("Faulted", hint, f"<table><tr>{head}</tr>{cells}</table>")
 
 
 def _tiles(run: Run) -> str:
