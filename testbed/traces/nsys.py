@@ -39,9 +39,10 @@ class Nsys:
         """Read the sends; `InputError` when the database is damaged or has none."""
         try:
             with closing(sqlite3.connect(":memory:")) as database:
+                database.text_factory = _text
                 database.deserialize(blob.load())
                 rows = database.execute(_SELECT).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: of a damaged schema
             text = str(error)
             raise InputError(
                 "this is no nsys export",
@@ -75,3 +76,7 @@ class Nsys:
         if recordings:
             recordings[0].losses.add("marks that cannot be read", blob.path, unreadable)
         return recordings
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

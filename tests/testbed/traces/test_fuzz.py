@@ -15,8 +15,10 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import demand_maker
 import kineto_maker
 import mutations
+import nccl_log_maker
 import pytest
 from mutations import Mutator
 
@@ -74,6 +76,24 @@ EXAMPLES: Final[dict[str, tuple[str, Callable[[Path], bytes]]]] = {
 }
 
 
+def packets(directory: Path) -> bytes:
+    return demand_maker.pcap(directory / "x", demand_maker.FRAMES).read_bytes()
+
+
+def packets_ng(directory: Path) -> bytes:
+    return demand_maker.pcapng(directory / "x", demand_maker.FRAMES).read_bytes()
+
+
+def database(directory: Path) -> bytes:
+    marks = [demand_maker.mark(2**n, n % 3, (n + 1) % 3, n) for n in range(9)]
+    return demand_maker.export(directory / "x", marks).read_bytes()
+
+
+def nccl_log(_: Path) -> bytes:
+    lines = [line for rank in range(4) for line in nccl_log_maker.log_of(rank)]
+    return "\n".join(lines).encode()
+
+
 def too_long(*_: Any) -> None:
     pytest.fail(f"it took more than {MOST_S} s")
 
@@ -114,6 +134,16 @@ def test_mutations(shared: Path, tmp_path: Path, name: str) -> None:
     file, read = EXAMPLES[name]
     path = tmp_path / "mutated.0.json"
     survive([path], path, read(shared / file), name)
+
+
+@pytest.mark.usefixtures("_bounded")
+@pytest.mark.parametrize("make", [packets, packets_ng, database, nccl_log])
+def test_mutations_of_made_captures(tmp_path: Path, make: Callable[[Path], bytes]) -> None:
+    path = tmp_path / "mutated"
+    content = make(tmp_path)
+    path.write_bytes(content)
+    assert load_workload(path).world > 2
+    survive([path], path, content, make.__name__)
 
 
 def dlrm(shared: Path) -> list[bytes]:
