@@ -32,8 +32,9 @@ _PARSERS: Final = {
     "reduce_bw": ("reduce_bw_bps", parse_rate_bps),
     "scale_up": ("scale_up_bps", parse_rate_bps),
 }
-_IMPORT: Final = {
-    "importer": None, "ranks": None, "window": None, "strict": False, "compute_scale": None,
+_IMPORT: Final[dict[str, Any]] = {
+    "importer": None, "ranks": None, "groups": {}, "window": None, "strict": False,
+    "compute_scale": None,
 }  # fmt: skip
 _EXPANSION: Final[dict[str, Any]] = {
     "channels": 1, "chunk_bytes": None, "split": 1, "protocol": "Simple", "eager_send": False,

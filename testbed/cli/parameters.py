@@ -67,12 +67,12 @@ def _split(_ctx: click.Context, _param: click.Parameter, value: str) -> int | st
     return int(value)
 
 
-def _pairs(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+def _pairs(_ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
     pairs = {}
     for item in value:
         key, equals, setting = item.partition("=")
         if not (key and equals and setting):
-            message = f"{item!r} is not KIND=ALGORITHM."
+            message = f"{item!r} is not {param.metavar}."
             raise click.BadParameter(message)
         pairs[key] = setting
     return pairs
@@ -86,7 +86,16 @@ def _sizes(
 
 IMPORT = (
     click.option("--from", "importer", metavar="FORMAT", help="Read the trace as this format."),
-    click.option("--ranks", metavar="LIST", help="Keep only these ranks, as 0-3,8."),
+    click.option("--ranks", metavar="LIST", help="Keep only these ranks, as 0-3,8 or 0-6:2."),
+    click.option(
+        "--group",
+        "groups",
+        multiple=True,
+        callback=_pairs,
+        metavar="CALLS=RANKS",
+        help="Who is in a collective whose group the trace does not say, as all_to_all=0-15; CALLS "
+        "is a group's name, KIND or KIND:BYTES.",
+    ),
     click.option("--window", type=int, help="Which profiler window of each rank, from 0."),
     click.option("--strict", is_flag=True, help="Refuse a trace when anything would be lost."),
     click.option(

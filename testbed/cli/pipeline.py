@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,7 @@ from testbed.cli.output import note
 from topologies.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from scheduler.model.expansion import Expansion
@@ -30,7 +31,8 @@ __all__ = [
     "prepare",
 ]
 
-_IMPORT_KEYS: Final = ("importer", "ranks", "window", "strict", "compute_scale")
+_IMPORT_KEYS: Final = ("importer", "ranks", "window", "groups", "strict", "compute_scale")
+_SPAN: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
 _EXPANSION_KEYS: Final = (
     "collectives",
     "channels",
@@ -64,23 +66,26 @@ class Contender:
 
 
 def parse_ranks(text: str | None) -> tuple[int, ...] | None:
-    """Read `0-3,8`; raises `UsageError`.
+    """Read `0-3,8` or, every other one, `0-6:2`; raises `UsageError`.
 
-    >>> parse_ranks("0-3,8")
-    (0, 1, 2, 3, 8)
+    >>> parse_ranks("0-3,8"), parse_ranks("0-6:2")
+    ((0, 1, 2, 3, 8), (0, 2, 4, 6))
     """
-    if text is None:
-        return None
+    return None if text is None else _ranks(text, "--ranks")
 
-    def spans() -> Iterator[int]:
-        for part in text.split(","):
-            first, dash, last = part.strip().partition("-")
-            if not (first.isdecimal() and (last.isdecimal() if dash else True)):
-                why = "ranks are written as numbers and spans"
-                raise UsageError(f"{part!r} is not a rank", "--ranks", why, "write 0-3,8")
-            yield from range(int(first), int(last or first) + 1)
 
-    return tuple(sorted(set(spans())))
+def _ranks(text: str, option: str) -> tuple[int, ...]:
+    found: set[int] = set()
+    for part in text.split(","):
+        if (match := _SPAN.fullmatch(part.strip())) is None:
+            why = "ranks are written as numbers and spans"
+            raise UsageError(f"{part!r} is not a rank", option, why, "write 0-3,8 or 0-6:2")
+        first, last, step = match.groups()
+        found.update(range(int(first), int(last or first) + 1, int(step or 1)))
+    if not found:
+        why = "it ends before it begins"
+        raise UsageError(f"{text!r} is no rank", option, why, "write 0-3,8 or 0-6:2")
+    return tuple(sorted(found))
 
 
 def load(paths: Sequence[Path], options: Mapping[str, Any]) -> Workload:
@@ -88,7 +93,9 @@ def load(paths: Sequence[Path], options: Mapping[str, Any]) -> Workload:
     from testbed.traces import load_workload
 
     chosen = {key: options[key] for key in _IMPORT_KEYS}
-    return load_workload(paths, **{**chosen, "ranks": parse_ranks(chosen["ranks"])})
+    ranks = parse_ranks(chosen.pop("ranks"))
+    groups = {name: _ranks(text, "--group") for name, text in chosen.pop("groups").items()}
+    return load_workload(paths, ranks=ranks, groups=groups, **chosen)
 
 
 def expansion_options(options: Mapping[str, Any]) -> ExpansionOptions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scheduler.model.workload import (
@@ -35,9 +35,13 @@ __all__ = ["Options", "assemble"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user wants of a trace: some ranks, one window or iteration, scaled compute."""
+    """What the user wants of a trace: some ranks, one window or iteration, scaled compute.
+
+    `groups` are members told by the user, where the trace does not say (`membership.supply`).
+    """
 
     ranks: frozenset[int] | None = None
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     window: int | None = None
     iteration: int | None = None
     strict: bool = False
@@ -53,10 +57,11 @@ def assemble(
     """
     losses = Losses()
     synthesised: tuple[int, ...] = ()
-    if len(recordings) == 1 and world > 1 and options.ranks is None:
-        synthesised = synthesise(recordings, world)
+    wanted = options.ranks if options.ranks is not None else frozenset(range(world))
+    if len(recordings) == 1 and not wanted <= recordings.keys():
+        synthesised = synthesise(recordings, world, wanted)
     where = source.path
-    _require_ranks(recordings, world, options, where)
+    _require_ranks(recordings, world, wanted, where)
     for rank, recording in sorted(recordings.items()):
         losses.merge(recording.losses, f"rank {rank}: ")
     steps = _common_steps(recordings, options, losses, where)
@@ -93,9 +98,8 @@ def assemble(
 
 
 def _require_ranks(
-    recordings: Mapping[int, Recording], world: int, options: Options, where: str
+    recordings: Mapping[int, Recording], world: int, wanted: frozenset[int], where: str
 ) -> None:
-    wanted = options.ranks if options.ranks is not None else frozenset(range(world))
     missing = sorted(wanted - set(recordings))
     if missing:
         shown = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")  # noqa: PLR2004

@@ -29,6 +29,7 @@ __all__ = [
     "Recording",
     "Step",
     "Work",
+    "implied_size",
     "strided",
 ]
 
@@ -113,6 +114,19 @@ class Call:
     record: int | None = None
     wait_record: int | None = None
     local: bool = False
+
+
+def implied_size(call: Call) -> int | None:
+    """Tell how many members a call has, as recorded or as its bytes imply."""
+    if call.size is not None:
+        return call.size
+    if call.splits:
+        return len(call.splits)
+    whole, part = {
+        "all_gather": (call.out_bytes, call.in_bytes),
+        "reduce_scatter": (call.in_bytes, call.out_bytes),
+    }.get(call.kind, (None, None))
+    return whole // part if whole and part and whole % part == 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,7 @@ class _JsonNode(Struct):
 
 class _JsonFile(Struct):
     workload_graph: list[_JsonNode]
+    ngpus: int | None = None
 
 
 class ChakraJson:
@@ -182,6 +183,8 @@ class ChakraJson:
                 )
             )
         recording = _recording(blob, self.name)
+        if file.ngpus is not None and file.ngpus > 0:
+            recording.world = file.ngpus
         _fill(recording, nodes)
         return [recording]
 

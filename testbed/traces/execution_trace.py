@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["ExecutionTrace"]
 
 _NOTHING: Final = Raw(b"null")
-_STEP: Final = re.compile(r"ProfilerStep#(\d+)")
+_STEP: Final = re.compile(r"ProfilerStep#([0-9]{1,9})(?![0-9])")
 _TENSOR_FIELDS: Final = 6
 _NUMEL, _ELEMENT_BYTES = 3, 4
 _ROOTED: Final = frozenset({"broadcast", "reduce", "gather", "scatter"})

@@ -11,6 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from scheduler.model.workload import Group
+from testbed.traces.capture import implied_size
 from topologies.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,22 +70,13 @@ def _signature(call: Call) -> _Signature:
 
 def _candidates(rank: int, recording: Recording, world: int) -> dict[str, Group]:
     """List the groups the rank is in: those recorded, else all ranks."""
-    recorded = {name: group for name, group in recording.groups.items() if rank in group.ranks}
+    recorded = {
+        name: group
+        for name, group in recording.groups.items()
+        if rank in group.ranks and group.origin != "default"  # as what --group tells is
+    }
     everyone = Group(ranks=tuple(range(world)), origin="default")
     return recorded or {"world": everyone}
-
-
-def _size(call: Call) -> int | None:
-    """Tell how many members a call's sizes imply."""
-    if call.size is not None:
-        return call.size
-    if call.splits:
-        return len(call.splits)
-    whole, part = {
-        "all_gather": (call.out_bytes, call.in_bytes),
-        "reduce_scatter": (call.in_bytes, call.out_bytes),
-    }.get(call.kind, (None, None))
-    return whole // part if whole and part and whole % part == 0 else None
 
 
 def _decide(
@@ -95,7 +87,7 @@ def _decide(
     recording: Recording,
 ) -> str:
     """Choose the group of calls that share one."""
-    sizes = {size for call in calls if (size := _size(call)) is not None}
+    sizes = {size for call in calls if (size := implied_size(call)) is not None}
     fitting = {name: group for name, group in candidates.items() if sizes <= {len(group.ranks)}}
     if len(fitting) == 1:
         return next(iter(fitting))
@@ -111,7 +103,7 @@ def _decide(
             f"the groups of rank {rank}'s calls cannot be told apart",
             recording.path,
             "this format lists groups but not which call used which",
-            "give the Kineto traces of the same run as well",
+            "give the Kineto traces of the same run as well, or tell the members with --group",
         )
     doubts = {name: _doubt(rank, calls, group, index) for name, group in fitting.items()}
     least = min(doubts.values())

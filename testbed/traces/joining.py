@@ -6,11 +6,11 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from testbed.traces.capture import MOST_RANKS
-from testbed.traces.membership import settle_names
+from testbed.traces.membership import settle_names, supply
 from topologies.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from testbed.traces.assembly import Options
     from testbed.traces.capture import Call, Recording
@@ -76,7 +76,15 @@ def one_per_rank(recordings: Sequence[Recording], options: Options) -> dict[int,
     settle_names(chosen)
     if options.ranks is not None:
         chosen = {rank: chosen[rank] for rank in chosen if rank in options.ranks}
+    _settle_world(chosen, options)
+    return chosen
+
+
+def _settle_world(chosen: Mapping[int, Recording], options: Options) -> None:
+    """Hold ranks against the size of the run, and take in the groups that the user tells."""
     world = world_of(chosen.values())
+    if all(recording.world is None for recording in chosen.values()):
+        world = max([world, *(1 + max(ranks) for ranks in options.groups.values())])
     first = chosen[min(chosen)] if chosen else None
     if first is not None and all(r.world is None and not r.groups for r in chosen.values()):
         first.losses.add("runs of unknown size: taken as of the ranks given", f"{world} ranks")
@@ -88,7 +96,7 @@ def one_per_rank(recordings: Sequence[Recording], options: Options) -> dict[int,
                 f"the world has {world} ranks",
                 "give traces of one run",
             )
-    return chosen
+    supply(chosen, options.groups, world)
 
 
 def _with_groups(recordings: Sequence[Recording]) -> list[Recording]:
@@ -113,12 +121,13 @@ def _choose(listed: list[Recording], options: Options) -> Recording:
         return listed[0]
     numbers = [step.number for recording in listed for step in recording.steps]
     first, last = listed[0], listed[-1]
+    choice = ", as ARCHIVE!MEMBER for one file of an archive" if "!" in last.path else ""
     if len(set(numbers)) < len(numbers) or any(not recording.steps for recording in listed[1:]):
         raise InputError(
             f"rank {last.rank} appears twice",
             last.path,
             f"{first.path} is of the same rank and steps",
-            "give each rank once",
+            f"give each rank once{choice}",
         )
     windows = ", ".join(
         f"{i}: steps {r.steps[0].number} to {r.steps[-1].number}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Args", "Event", "Events", "Kineto"]
 
-_STEP: Final = re.compile(r"ProfilerStep#(\d+)")
+_STEP: Final = re.compile(r"ProfilerStep#([0-9]{1,9})(?![0-9])")
 _KERNEL: Final = re.compile(rb'"cat"\s*:\s*"[Kk]ernel"')
 _MOST_US: Final = 9.2e15
 _TELLING: Final = (

@@ -30,6 +30,7 @@ __all__ = [
     "call_from_operator",
     "numbers",
     "refine",
+    "split_bytes",
 ]
 
 ROWS: Final = frozenset({"record_param_comms", "record_comms"})
@@ -95,10 +96,10 @@ def _members(args: Args, groups: Mapping[str, Group], world: int | None) -> tupl
     return None
 
 
-def _split_bytes(counts: tuple[int, ...], total_bytes: int | None) -> tuple[int, ...] | None:
+def split_bytes(counts: tuple[int, ...], total_bytes: int | None) -> tuple[int, ...] | None:
     """Scale split sizes, in whatever unit the file has them, to bytes that sum to the total.
 
-    >>> _split_bytes((1, 3), 64), _split_bytes((), 64), _split_bytes((1, 2), 64)
+    >>> split_bytes((1, 3), 64), split_bytes((), 64), split_bytes((1, 2), 64)
     ((16, 48), None, None)
     """
     units = sum(counts)
@@ -128,7 +129,7 @@ def call_from_metadata(args: Args, groups: Mapping[str, Group], world: int | Non
         seq=_whole(args.seq),
     )
     if kind == "all_to_all":
-        call.splits = _split_bytes(numbers(args.in_split), in_bytes)
+        call.splits = split_bytes(numbers(args.in_split), in_bytes)
     place = _whole(args.rank)
     if kind in ("broadcast", "reduce", "gather", "scatter") and members and place is not None:
         call.root = members[place] if 0 <= place < len(members) else None
@@ -245,7 +246,7 @@ def refine(call: Call, operator: Call | None) -> Call:
         in_bytes=in_bytes,
         out_bytes=out_bytes,
         dtype=call.dtype or operator.dtype,
-        splits=_split_bytes(operator.splits or (), in_bytes),
+        splits=split_bytes(operator.splits or (), in_bytes),
         root=operator.root,
         peer=operator.peer if operator.peer is not None else call.peer,
         tag=operator.tag,

@@ -18,6 +18,7 @@ from testbed.traces.goal import Goal
 from testbed.traces.joining import one_per_rank, world_of
 from testbed.traces.kineto import Kineto
 from testbed.traces.nccl_log import NcclLog
+from testbed.traces.nccl_summary import NcclSummary
 from testbed.traces.nsys import Nsys
 from testbed.traces.parallel import large_files, read_side_by_side
 from testbed.traces.pcap import Pcap
@@ -66,6 +67,7 @@ IMPORTERS: Final[Mapping[str, Importer]] = {
         Nsys(),
         Pcap(),
         Aicb(),
+        NcclSummary(),
         Chakra(),
     )
 }
@@ -174,6 +176,7 @@ def load_workload(
     *,
     importer: str | None = None,
     ranks: Iterable[int] | None = None,
+    groups: Mapping[str, tuple[int, ...]] | None = None,
     window: int | None = None,
     iteration: int | None = None,
     strict: bool = False,
@@ -181,14 +184,16 @@ def load_workload(
 ) -> Workload:
     """Load traces, or one workload file: files, directories, archives, "-" for standard input.
 
-    `importer` names the format instead of recognising it; `ranks` keeps only those; `window` is
-    which of several profiler windows; `iteration` keeps one iteration; `compute_scale` goes into
+    `importer` names the format instead of recognising it; `ranks` keeps only those;
+    `groups` tells members that the trace does not say, by group name, KIND:BYTES or KIND; `window`
+    is which of several profiler windows; `iteration` keeps one iteration; `compute_scale` goes into
     the header. With `strict` anything dropped or inferred is an `InputError`. Raises `InputError`
     when files are damaged, ranks are missing or duplicate, or their collectives do not match.
     """
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     options = Options(
         ranks=None if ranks is None else frozenset(ranks),
+        groups=groups or {},
         window=window,
         iteration=iteration,
         strict=strict,
@@ -209,9 +214,9 @@ def _adapt(
     workload: Workload, path: str, options: Options, compute_scale: float | None
 ) -> Workload:
     """Apply the options that make sense for a workload file."""
-    if options.ranks is not None or options.window is not None:
-        why = "they choose among the ranks and windows of a capture"
-        raise UsageError("--ranks and --window do not apply", path, why, "leave them out")
+    if options.ranks is not None or options.window is not None or options.groups:
+        why = "they are about the ranks, windows and groups of a capture"
+        raise UsageError("--ranks, --window and --group do not apply", path, why, "leave them out")
     if options.iteration is not None:
         if options.iteration not in workload.iterations:
             raise InputError(

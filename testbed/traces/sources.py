@@ -1,6 +1,7 @@
 """Opening what users give: files, directories, archives, compressed streams, standard input.
 
-Everything is recognised by content. The result is a flat list of `Blob`s, read when asked.
+Everything is recognised by content; `ARCHIVE!MEMBER` is what an archive holds under that name, in
+that folder, or fitting that pattern. The result is a flat list of `Blob`s, read when asked.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import sys
 import tarfile
 import zipfile
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,6 +27,7 @@ __all__ = ["Blob", "digest", "open_sources"]
 _ZIP_MAGIC: Final = b"PK\x03\x04"
 _TAR_MAGIC: Final = (257, b"ustar")
 _HEAD: Final = 2**16
+_SHOWN: Final = 6  # members of an archive, in a message
 _MOST_BYTES: Final = 2**35
 _JUNK: Final = ("._", ".DS_Store")
 
@@ -67,7 +70,34 @@ def _open(path: Path | str) -> Iterator[Blob]:
             ):
                 yield from (replace(blob, named=False) for blob in _open(inside))
         return
+    archive, member = _parts(place)
+    if member:
+        yield from _members(archive, member)
+        return
     yield from _enter(str(place), _read_head(place), lambda: _read(place))
+
+
+def _parts(place: Path) -> tuple[Path, str]:
+    """Take ARCHIVE!MEMBER apart, where that is not itself a file."""
+    archive, _, member = str(place).partition("!")
+    inside = member and not place.exists() and Path(archive).is_file()
+    return (Path(archive), member) if inside else (place, "")
+
+
+def _members(archive: Path, member: str) -> Iterator[Blob]:
+    """Find what an archive holds under a name, in a folder or fitting a pattern."""
+    held = list(_open(archive))
+    names = [blob.path.partition("!")[2] for blob in held]
+    fitting = [
+        replace(blob, named=name == member)
+        for blob, name in zip(held, names, strict=True)
+        if name == member or name.startswith(f"{member.rstrip('/')}/") or fnmatchcase(name, member)
+    ]
+    if not fitting:
+        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+        why = f"it holds {shown}" if any(names) else "it is no archive"
+        raise InputError(f"there is no {member!r} in it", str(archive), why, "choose one of them")
+    yield from fitting
 
 
 def _read(place: Path) -> bytes:
@@ -165,7 +195,7 @@ def digest(paths: Iterable[Path | str]) -> str | None:
     for path in paths:
         if str(path) == "-":
             return None
-        place = Path(path)
+        place = _parts(Path(path))[0]
         files = sorted(f for f in place.rglob("*") if f.is_file()) if place.is_dir() else [place]
         for file in files:
             total.update(_read(file))

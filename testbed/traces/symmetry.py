@@ -14,6 +14,8 @@ from testbed.traces.capture import Enter, Losses, Work, strided
 from topologies.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from testbed.traces.capture import Call, Recording
 
 _MOST: Final = 20_000_000
@@ -36,11 +38,13 @@ def translate(members: tuple[int, ...], rank: int, world: int) -> tuple[int, ...
     return tuple(range(first, first + stride * size, stride))
 
 
-def synthesise(recordings: dict[int, Recording], world: int) -> tuple[int, ...]:
-    """Add the missing ranks' recordings, clones of the only one; return which they are.
+def synthesise(
+    recordings: dict[int, Recording], world: int, wanted: Iterable[int]
+) -> tuple[int, ...]:
+    """Add the `wanted` ranks that are missing, clones of the only one; return which they are.
 
-    Raises `InputError` when a call's group is not recorded or does not tile the world, when it is
-    pairwise, or when its size is unknown.
+    Sizes that are unknown stay so. Raises `InputError` when a call's group is not known or does not
+    tile the world, or when it is pairwise.
     """
     ((known, recording),) = recordings.items()
     for call in recording.calls:
@@ -50,16 +54,16 @@ def synthesise(recordings: dict[int, Recording], world: int) -> tuple[int, ...]:
                 f"only rank {known} of {world} is recorded",
                 recording.path,
                 f"the others cannot be derived: {why}",
-                "give the traces of all ranks",
+                "give the traces of all ranks, or the members of unknown groups with --group",
             )
-    if world * len(recording.calls) > _MOST:
+    added = tuple(sorted({rank for rank in wanted if rank < world} - {known}))
+    if (1 + len(added)) * len(recording.calls) > _MOST:
         raise InputError(
-            f"{world} ranks would make {world * len(recording.calls)} calls",
+            f"{1 + len(added)} ranks would make {(1 + len(added)) * len(recording.calls)} calls",
             recording.path,
             f"more than {_MOST} are not held in memory",
-            "give a trace of fewer ranks or steps",
+            "choose some ranks with --ranks, best those of whole groups",
         )
-    added = tuple(rank for rank in range(world) if rank != known)
     for call in recording.calls:
         if call.kind == "all_to_all":
             call.splits, call.out_bytes = None, call.in_bytes
@@ -84,13 +88,11 @@ def synthesise(recordings: dict[int, Recording], world: int) -> tuple[int, ...]:
 def _obstacle(call: Call, known: int, world: int) -> str | None:
     """Say why a call cannot be cloned, if it cannot."""
     if call.members is None:
-        return f"the group of a {call.kind} is not recorded"
+        return f"the group of {call.kind} calls is not recorded"
     if translate(call.members, known, world) != call.members:
         return f"group {list(call.members)} does not repeat over {world} ranks"
     if call.kind in ("send", "recv"):
         return f"the pattern of {call.kind}s of other ranks is not known"
-    if call.in_bytes is None and call.kind != "barrier":
-        return f"the size of a {call.kind} is not recorded"
     return None
 
 

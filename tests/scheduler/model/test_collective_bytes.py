@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.model.expansion import expand, traffic_matrix
+from scheduler.model.expansion import ExpansionOptions, expand, traffic_matrix
 from scheduler.model.flows import divide
 from topologies import rails
 
@@ -216,15 +216,30 @@ def test_protocol_factor(bench: Any, protocol: str, total: int) -> None:
     assert traffic_matrix(graph).sum() == total
 
 
-def test_nic_records_of_a_double_tree_over_three_nodes(bench: Any) -> None:
-    """8 MiB, 3 nodes: pair 0-2 carried 8 MiB each way, 0-1 and 1-2 4 MiB (NIC-level capture)."""
+@pytest.mark.parametrize("times", [1, 2])
+def test_nic_records_of_a_double_tree_over_three_nodes(bench: Any, times: int) -> None:
+    """8 MiB, 3 nodes: one pair carried 8 MiB each way, the others 4 MiB (NIC-level capture).
+
+    Two all_reduces carried twice as much.
+    """
     size = 8 * 2**20
-    matrix = traffic_matrix(bench.expand_one("all_reduce", [(size, size)] * 3, "tree").graph)
-    assert matrix.tolist() == [
+    one = traffic_matrix(bench.expand_one("all_reduce", [(size, size)] * 3, "tree").graph)
+    assert one.tolist() == [
         [0, size // 2, size],
         [size // 2, 0, size // 2],
         [size, size // 2, 0],
     ]
+    ops = [bench.collective("all_reduce", [(size, size)] * 3, number) for number in range(times)]
+    options = ExpansionOptions(collectives={"all_reduce": "tree"})
+    both = expand(bench.workload(3, *ops), rails(nodes=3), options)
+    assert traffic_matrix(both.graph).sum() == times * 33_554_432
+
+
+def test_nic_records_of_a_tree_over_two_nodes(bench: Any) -> None:
+    """8 MiB up and down the one edge there is: 8,388,608 bytes each way."""
+    size = 8 * 2**20
+    matrix = traffic_matrix(bench.expand_one("all_reduce", [(size, size)] * 2, "tree").graph)
+    assert matrix.tolist() == [[0, size], [size, 0]]
 
 
 def test_nic_records_of_a_ring_over_two_nodes(bench: Any) -> None:
@@ -235,22 +250,29 @@ def test_nic_records_of_a_ring_over_two_nodes(bench: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "gpus", "recorded", "within"),
-    [(2, 3, 13_991_936, 1e-3), (3, 3, 14_913_081, 1e-6), (3, 3, 14_925_824, 1e-3)],
+    ("nodes", "gpus", "protocol", "recorded", "within"),
+    [
+        (2, 3, "Simple", (13_991_936, 13_975_552), 8e-4),
+        (2, 3, "LL", (27_951_104, 27_983_872), 8e-4),
+        (2, 3, "LL128", (15_011_840, 14_868_480), 7e-3),
+        (3, 3, "Simple", (14_913_081,), 1e-6),  # what the formula says
+        (3, 3, "Simple", (14_925_824, 14_909_440, 14_909_440), 9e-4),
+    ],
 )
 def test_nic_records_of_rings_over_servers(
-    bench: Any, nodes: int, gpus: int, recorded: int, within: float
+    bench: Any, *, nodes: int, gpus: int, protocol: str, recorded: tuple[int, ...], within: float
 ) -> None:
     """A ring crosses each server boundary once: 2(n-1)/n S, to the next server only."""
     n, size = nodes * gpus, 8 * 2**20
     op = bench.collective("all_reduce", [(size, size)] * n)
     placed = [rank // gpus for rank in range(n)]
-    matrix = traffic_matrix(
-        expand(bench.workload(n, op), rails(nodes=nodes), rank_to_node=placed).graph
-    )
+    options = ExpansionOptions(protocol=protocol)
+    expansion = expand(bench.workload(n, op), rails(nodes=nodes), options, rank_to_node=placed)
+    matrix = traffic_matrix(expansion.graph)
     for node in range(nodes):
-        assert matrix[node, (node + 1) % nodes] == pytest.approx(recorded, rel=within)
-        assert matrix[node].sum() == matrix[node, (node + 1) % nodes]
+        sent = matrix[node, (node + 1) % nodes]
+        assert list(recorded) == pytest.approx([sent] * len(recorded), rel=within)
+        assert matrix[node].sum() == sent
 
 
 @few

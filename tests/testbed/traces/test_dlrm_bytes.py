@@ -14,16 +14,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_dlrm_sends_35_244_664_bytes(shared: Path) -> None:
-    """Ring all_reduce and direct all_to_all; from Kineto and ExecutionTrace alike."""
-    matrices = []
-    for name in ("kineto/dlrm8.kineto.tar.gz", "execution-trace/dlrm8.et.tar.gz"):
-        workload = load_workload(shared / name)
-        matrices.append(traffic_matrix(expand(workload, rails(nodes=8)).graph))
-    first, second = matrices
-    assert first.sum() == second.sum() == 35_244_664
+THREE = {
+    "kineto": "kineto/dlrm8.kineto.tar.gz",
+    "execution-trace": "execution-trace/dlrm8.et.tar.gz",
+    "comms-replay": "comms-replay/*.json",
+}
+
+
+def test_three_captures_of_one_step_give_one_matrix(shared: Path) -> None:
+    """Ring all_reduce and direct all_to_all: 35,244,664 bytes leave the nodes."""
+    matrices = {}
+    for form, pattern in THREE.items():
+        workload = load_workload(sorted(shared.glob(pattern)))
+        assert workload.source.format == form
+        matrices[form] = traffic_matrix(expand(workload, rails(nodes=8)).graph)
+    first = matrices["kineto"]
+    assert first.sum() == 35_244_664
     assert not np.diagonal(first).any()
-    assert (first == second).all()
+    for form, matrix in matrices.items():
+        assert (matrix == first).all(), form
 
 
 def test_all_reduce_algorithms_move_the_same_bytes(shared: Path) -> None:

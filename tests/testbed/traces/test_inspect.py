@@ -4,7 +4,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
+from kineto_maker import plain
 
+from testbed.cli.inspect import command
 from testbed.files.workload import write_workload
 from testbed.traces import load_workload
 from testbed.traces.inspect import RankTimes, inspect
@@ -91,3 +94,22 @@ def test_a_workload_is_inspected_alike(shared: Path, tmp_path: Path) -> None:
     assert ours.dependency_depth == theirs.dependency_depth
     for workload, capture in zip(ours.times, theirs.times, strict=True):
         assert workload.communication_ns == capture.communication_ns
+
+
+def test_one_window_of_several(tmp_path: Path) -> None:
+    """Each rank was profiled twice: steps 3 and 4."""
+    for rank in (0, 1):
+        for number in (3, 4):
+            (tmp_path / f"{rank}.{number}.json").write_text(json.dumps(plain(rank, number=number)))
+    unchosen, chosen = inspect(tmp_path), inspect(tmp_path, window=1)
+    assert unchosen.dependency_depth is None
+    assert "has 2 profiler windows" in unchosen.missing[0]
+    assert chosen.missing == ()
+    assert chosen.dependency_depth is not None
+    assert set(chosen.dependency_depth) == {4}
+    assert chosen.operations == unchosen.operations  # every window is counted
+    done = CliRunner().invoke(command, [str(tmp_path), "--window", "1", "--format", "json"])
+    assert done.exit_code == 0
+    told = json.loads(done.stdout)
+    assert told["dependency_depth"] == {"4": chosen.dependency_depth[4]}
+    assert "there is no 2" in inspect(tmp_path, window=2).missing[0]
