@@ -29,7 +29,8 @@ __all__ = ["Args", "Event", "Events", "Kineto"]
 
 _STEP: Final = re.compile(r"ProfilerStep#([0-9]{1,9})(?![0-9])")
 _KERNEL: Final = re.compile(rb'"cat"\s*:\s*"[Kk]ernel"')
-_MOST_US: Final = 9.2e15
+_MOST_US: Final = 3e15  # 95 years: a base, a time and a duration add up within 64 bits
+_WHITE: Final = re.compile(rb"\s*")
 _TELLING: Final = (
     *("record_", "c10d::", "ProfilerStep#", "Optimizer.step#"),
     *("nccl:", "rccl:", "hccl:", "xccl:", "ucc:", "mpi:", "gloo:"),
@@ -94,18 +95,15 @@ class _File(Struct):
     schemaVersion: Any = None  # noqa: N815 (likewise)
 
 
-class Event:
-    """A complete ("X") event, its times in ns."""
+class Event(Struct, gc=False):
+    """A complete ("X") event, its times in ns; `cat` in lower case, `thread` (pid, tid)."""
 
-    __slots__ = ("args", "cat", "end_ns", "name", "start_ns", "thread")
-
-    def __init__(self, event: _Event, start_ns: int, end_ns: int) -> None:
-        self.name: str = event.name
-        self.cat: str = event.cat.lower()
-        self.thread: tuple[Any, Any] = (event.pid, event.tid)
-        self.start_ns = start_ns
-        self.end_ns = end_ns
-        self.args = event.args or _NO_ARGS
+    name: str
+    cat: str
+    thread: tuple[Any, Any]
+    start_ns: int
+    end_ns: int
+    args: Args
 
 
 class Events:
@@ -174,18 +172,19 @@ class Kineto:
 
 
 def _decode(data: bytes, recording: Recording) -> _File:
-    if data.lstrip()[:1] == b"[":
+    start = _WHITE.match(data)
+    if start is not None and data.startswith(b"[", start.end()):
         data = b'{"traceEvents":' + data + b"}"
     return decode_json(data, _File, recording.path, "a Kineto trace")
 
 
-def _complete_events(file: _File, recording: Recording) -> Iterator[tuple[_Event, str]]:
-    """Decode the events one by one, and yield complete ones of classes we read."""
-    decoder = msgspec.json.Decoder(_Event)
-    class_of: dict[str, str | None] = {}
+def _complete_events(file: _File, recording: Recording) -> Iterator[tuple[_Event, str, str]]:
+    """Decode the events one by one; yield complete ones of classes we read, category and class."""
+    decode = msgspec.json.Decoder(_Event).decode
+    class_of: dict[Any, tuple[str, str | None]] = {}
     for raw in file.traceEvents:
         try:
-            event = decoder.decode(raw)
+            event = decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
             shown = bytes(raw)[:60].decode("utf-8", "replace")
             recording.losses.add("events that are not what Kineto writes", shown)
@@ -193,10 +192,12 @@ def _complete_events(file: _File, recording: Recording) -> Iterator[tuple[_Event
         cat = event.cat
         if event.ph != "X" or not isinstance(cat, str):
             continue
-        if cat not in class_of:
-            class_of[cat] = _CLASSES.get(cat.lower())
-        if (kind := class_of[cat]) is not None:
-            yield event, kind
+        told = class_of.get(cat)
+        if told is None:
+            lower = cat.lower()
+            told = class_of[cat] = lower, _CLASSES.get(lower)
+        if (kind := told[1]) is not None:
+            yield event, told[0], kind
 
 
 def _sort(file: _File, recording: Recording, *, on_gpu: bool) -> Events:
@@ -204,33 +205,43 @@ def _sort(file: _File, recording: Recording, *, on_gpu: bool) -> Events:
 
     Beside a GPU, of the host's operators only those that tell of communication or steps are kept.
     """
-    base_ns = file.baseTimeNanoseconds or 0
+    base_ns = _base_ns(file, recording)
     classes: dict[str, list[Event]] = {"work": [], "runtime": [], "host": []}
     steps: dict[int, Step] = {}
-    for event, kind in _complete_events(file, recording):
-        ts, dur = event.ts, event.dur
+    for event, cat, kind in _complete_events(file, recording):
+        name, ts, dur = event.name, event.ts, event.dur
+        named = isinstance(name, str)
+        if kind == "host" and on_gpu and named and not name.startswith(_TELLING):
+            continue
         if (
-            not isinstance(ts, (int, float))
+            not named
+            or not isinstance(ts, (int, float))
             or not isinstance(dur, (int, float, type(None)))
-            or not isinstance(event.name, str)
             or not -_MOST_US < ts < _MOST_US
             or not -_MOST_US < (dur or 0) < _MOST_US
         ):
-            recording.losses.add("events without a usable time or name", str(event.name)[:60])
+            recording.losses.add("events without a usable time or name", str(name)[:60])
             continue
-        start_ns = (ts * 1000 if type(ts) is int else round(ts * 1000)) + base_ns
-        length = dur or 0
-        end_ns = start_ns + max(0, length * 1000 if type(length) is int else round(length * 1000))
-        if kind == "host" and on_gpu and not event.name.startswith(_TELLING):
-            continue
-        classes[kind].append(Event(event, start_ns, end_ns))
-        if event.name.startswith("ProfilerStep#") and (match := _STEP.match(event.name)):
+        start_ns = round(ts * 1000) + base_ns
+        end_ns = start_ns + round(dur * 1000) if dur is not None and dur > 0 else start_ns
+        thread = (event.pid, event.tid)
+        classes[kind].append(Event(name, cat, thread, start_ns, end_ns, event.args or _NO_ARGS))
+        if name.startswith("ProfilerStep#") and (match := _STEP.match(name)):
             steps.setdefault(int(match[1]), Step(int(match[1]), start_ns, end_ns))
     events = Events(tuple(sorted(steps.values(), key=lambda step: step.start_ns)))
     events.work, events.runtime, events.host = (classes[k] for k in ("work", "runtime", "host"))
     if not steps:
         recording.losses.add("files without ProfilerStep marks: taken as one iteration")
     return events
+
+
+def _base_ns(file: _File, recording: Recording) -> int:
+    """Return what the file says all times are counted from; 0 when that is beyond use."""
+    base_ns = file.baseTimeNanoseconds or 0
+    if -_MOST_US < base_ns / 1000 < _MOST_US:
+        return base_ns
+    recording.losses.add("times counted from an unusable base: taken as from 0", str(base_ns)[:60])
+    return 0
 
 
 def _natural(value: object) -> int | None:

@@ -140,8 +140,9 @@ def read_gpu(events: Events, recording: Recording) -> None:
         if (number := _record_id(row)) is not None
     }
     recording.busy = Busy.of(busy)
+    blocking = {name for name in {e.name for e in events.runtime} if _BLOCKING.search(name)}
     recording.syncs = sorted(
-        (event.start_ns, event.end_ns) for event in events.runtime if _BLOCKING.search(event.name)
+        (event.start_ns, event.end_ns) for event in events.runtime if event.name in blocking
     )
     recording.updates_ns = updates(events)
     for event in host.annotated:

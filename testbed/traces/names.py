@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 __all__ = [
@@ -13,6 +14,8 @@ __all__ = [
     "is_communication",
     "kernel_kind",
 ]
+
+_NAMES: Final = 4096  # a trace repeats few names often
 
 NOT_TRAFFIC: Final = frozenset({"wait", "init", "nop", "coalesced"})
 
@@ -76,6 +79,7 @@ _KERNEL_KIND: Final = re.compile(
 )
 
 
+@lru_cache(_NAMES)
 def kernel_kind(kernel: str) -> str | None:
     """Return what a communication kernel's name says it does; None where it does not.
 
@@ -86,6 +90,7 @@ def kernel_kind(kernel: str) -> str | None:
     return None if match is None else collective_kind(match[1])
 
 
+@lru_cache(_NAMES)
 def collective_kind(name: str) -> str | None:
     """Return our name of a collective; "send" or "recv" for half a send_recv; None if unknown.
 
@@ -106,6 +111,7 @@ def dtype_bytes(name: str) -> int | None:
     return DTYPE_BYTES.get(text, 1 if text.startswith("float8") else None)
 
 
+@lru_cache(_NAMES)
 def is_communication(kernel: str) -> bool:
     """Tell whether a GPU kernel moves data between GPUs."""
     return _COMMUNICATION.search(kernel) is not None
