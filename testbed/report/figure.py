@@ -230,6 +230,8 @@ def _caption(
         if name in (x, by, *facets, "mode", "iterations", "skip"):
             continue
         values = [_word(value) for value in frame[name].unique(maintain_order=True)]
+        if len(values) > 1 and name in ("label", "phases"):
+            continue  # a name is no setting, and y is from the first phase
         if len(values) > 1:
             varied.append(f"{name_of(name)} {', '.join(values)}")
         elif values != [_UNSET]:

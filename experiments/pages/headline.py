@@ -1,0 +1,340 @@
+"""What flux-headline found, held against the claims of arXiv 2609.25949."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from experiments.pages.tables import (
+    REFERENCES,
+    TIED,
+    best_other,
+    cells,
+    good,
+    middle,
+    ratios,
+    table,
+    time_of,
+    times,
+)
+from topologies.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from experiments.pages.tables import Row
+
+_PAPER_NS: Final = 10**6  # tau goes to 1 ms there
+_CLAIMED: Final = 10.0  # "up to 10x"
+_CLAIMED_NIC: Final = 1000.0
+_MUCH: Final = 2.0
+_PERIODIC: Final = (
+    ("rotor-direct", "as published, 90 % duty, mean of 16 phases"),
+    ("bvn", "aligned, slots of 10 tau"),
+    ("bvn,planes=staggered", "slots of 10 tau"),
+    ("vermilion", "as published"),
+    ("solstice", "as published"),
+    ("rotor-direct-tuned", "best slot and phase"),
+    ("bvn-tuned", "best slot and phase"),
+)
+_KINDS: Final = ("eager", "paced")
+
+Cell = dict[str, dict[str, Any]]
+
+
+def cell_name(row: Mapping[str, Any]) -> str:
+    """Say which cell a row is of: what differs from directed circuits, 8 layers, no embeddings."""
+    words = [row["expansion.algorithm"], f"{row['synth.seq']} tokens"]
+    if row["topology.duplex"]:
+        words.append("duplex")
+    if row["synth.embeddings"] != "omitted":
+        words.append(f"embeddings {row['synth.embeddings']}")
+    if row["synth.layers"] != 8:  # noqa: PLR2004 (what most have)
+        words.append(f"{row['synth.layers']} layers")
+    if row["topology.name"] != "rails":
+        words.append("TP on scale-up")
+    if row["topology.control"]:
+        words.append(f"control and notify {row['topology.control']}")
+    return ", ".join([*words, f"tau {row['topology.delay']}"])
+
+
+def found(frame: pl.DataFrame) -> list[str]:
+    """Return the page's findings."""
+    done = good(frame)
+    plain = done.filter(pl.col("topology.control").is_null())
+    core = [cell for cell in cells(plain) if "flux" in cell]
+    paper = [cell for cell in core if cell["flux"]["topology.delay_ns"] <= _PAPER_NS]
+    return [
+        "This is a consistency check of what is published, not a reproduction of published "
+        "numbers: what the abstract leaves open is an axis, and a cell is one combination.",
+        *_iteration(core, paper),
+        *_claim(paper),
+        *_nic(core),
+        *_not_winning(core),
+        *_optimality(core),
+        *_controller(done),
+        *_scale_up(plain),
+    ]
+
+
+def _iteration(core: Sequence[Cell], paper: Sequence[Cell]) -> list[str]:
+    rows = []
+    for name, how in _PERIODIC:
+        near, far = ratios(paper, name), ratios(core, name)
+        if near:
+            rows.append(
+                [
+                    f"{name}, {how}",
+                    *_largest(near),
+                    times(middle(r for r, _ in near)),
+                    *_largest(far),
+                ]
+            )
+    others = [
+        (time_of(row) / time_of(cell["flux"]), row) for cell in paper if (row := best_other(cell))
+    ]
+    far = [
+        (time_of(row) / time_of(cell["flux"]), row) for cell in core if (row := best_other(cell))
+    ]
+    rows.append(
+        [
+            "the best other in each cell",
+            *_largest(others, who=True),
+            times(middle(r for r, _ in others)),
+            *_largest(far, who=True),
+        ]
+    )
+    return [
+        "## Iteration time",
+        f"Over that of Flux, in {len(paper)} cells with tau up to 1 ms, the paper's range, and in all {len(core)}:",
+        table(
+            ["against", "largest, tau <= 1 ms", "cell", "median there", "largest of all", "cell"],
+            rows,
+        ),
+    ]
+
+
+def _largest(found_: Sequence[tuple[float, Row]], *, who: bool = False) -> list[str]:
+    ratio, row = max(found_, key=lambda pair: pair[0])
+    return [times(ratio), cell_name(row) + (f" ({row['scheduler']})" if who else "")]
+
+
+def _claim(paper: Sequence[Cell]) -> list[str]:
+    """Return where "up to 10x" holds and where it does not."""
+    parts = ['## The published "up to 10x"']
+    against = ratios(paper, "rotor-direct")
+    slowest = [(r, row) for r, row in against if row["topology.delay_ns"] == _PAPER_NS]
+    ratio, near = min(slowest, key=lambda pair: abs(math.log(pair[0] / _CLAIMED)))
+    least, contra = min(slowest, key=lambda pair: pair[0])
+    reached = [pair for pair in against if pair[0] >= _CLAIMED]
+    below = [pair for pair in against if pair[0] < _MUCH]
+    parts.append(
+        f"Against RotorNet with its paper's parameters, {len(reached)} of {len(against)} cells with tau up to 1 ms "
+        f"reach it and {len(below)} stay below 2x. At tau = 1 ms the cell nearest to it is {cell_name(near)}: "
+        f"{times(ratio)}; the one that contradicts it most is {cell_name(contra)}: {times(least)}."
+    )
+    rows = []
+    families = dict.fromkeys((row["expansion.algorithm"], row["synth.seq"]) for _, row in slowest)
+    for algorithm, seq in families:
+
+        def of(scheduler: str) -> str:
+            mine = [
+                r
+                for r, row in ratios(paper, scheduler)
+                if (row["expansion.algorithm"], row["synth.seq"]) == (algorithm, seq)  # noqa: B023 (used at once)
+                and row["topology.delay_ns"] == _PAPER_NS
+            ]
+            return f"{times(min(mine))} to {times(max(mine))}" if mine else "-"
+
+        rows.append(
+            [
+                f"{algorithm}, {seq} tokens",
+                *(
+                    of(s)
+                    for s in ("rotor-direct", "rotor-direct-tuned", "bvn", "bvn-tuned", "greedy")
+                ),
+            ]
+        )
+    parts += [
+        "How much of it is the 90 % duty rule rather than the schedule, and what a scheduler that only keeps circuits "
+        "and changes them on demand makes of the same, at tau = 1 ms, over all depths, circuits and embeddings:",
+        table(["cells", "rotor-direct", "its best slot", "bvn", "its best slot", "greedy"], rows),
+    ]
+    return parts
+
+
+def _nic(core: Sequence[Cell]) -> list[str]:
+    """Return the peaks, always at equal injection."""
+    parts = [
+        "## Peak NIC buffer",
+        "Ratios are between peaks under the same injection: *eager*, a ready message's bytes enter the NIC and wait "
+        "there; *paced*, a window of rate x 2 us + 4096 B per queue in service is held. Single-hop schedulers unless "
+        "named otherwise.",
+    ]
+    rows = []
+    for kind in _KINDS:
+        field = f"nic_peak_bytes_{kind}"
+        for name in (
+            "rotor-direct",
+            "bvn",
+            "rotor-direct-tuned",
+            "bvn-tuned",
+            "greedy",
+            "rotor-vlb",
+            "rotorlb",
+        ):
+            found_ = ratios(core, name, lambda row, field=field: float(row[field]))  # type: ignore[misc]
+            if not found_:
+                continue
+            finite = [pair for pair in found_ if not math.isinf(pair[0])]
+            ratio, row = max(finite, key=lambda pair: pair[0])
+            unbounded = len(found_) - len(finite)
+            met = sum(r >= _CLAIMED_NIC for r, _ in found_)
+            rows.append(
+                [
+                    kind,
+                    name,
+                    times(ratio),
+                    cell_name(row),
+                    format_bytes(row[field]),
+                    str(unbounded),
+                    f"{met} of {len(found_)}",
+                ]
+            )
+    parts.append(
+        table(
+            [
+                "injection",
+                "against",
+                "largest finite",
+                "cell",
+                "its peak",
+                "cells where Flux leaves nothing waiting",
+                "cells with 1000x or more",
+            ],
+            rows,
+        )
+    )
+    parts.append(
+        'So the published "more than 1000x" holds against who may not pause, where Flux leaves nothing waiting at '
+        "all; it is a property of the injection at least as much as of the schedule."
+    )
+    return parts
+
+
+def _others(core: Sequence[Cell]) -> Iterator[tuple[float, Row, Row]]:
+    """Yield every other scheduler's time over Flux's, its row and Flux's."""
+    for cell in core:
+        flux = cell["flux"]
+        for name, row in cell.items():
+            if name != "flux" and name not in REFERENCES:
+                yield time_of(row) / time_of(flux), row, flux
+
+
+def _not_winning(core: Sequence[Cell]) -> list[str]:
+    faster: dict[str, list[tuple[float, Row]]] = {}
+    tied: Counter[str] = Counter()
+    lower: Counter[str] = Counter()
+    for ratio, row, flux in _others(core):
+        if ratio < 1 / TIED:
+            faster.setdefault(row["scheduler"], []).append((ratio, row))
+        elif ratio <= TIED:
+            tied[row["scheduler"]] += 1
+        if row["nic_peak_bytes_eager"] < flux["nic_peak_bytes_eager"]:
+            lower[row["scheduler"]] += 1
+    rows = []
+    for name, found_ in sorted(faster.items(), key=lambda item: min(r for r, _ in item[1])):
+        ratio, row = min(found_, key=lambda pair: pair[0])
+        rows.append([name, str(len(found_)), f"{100 * (1 - ratio):.2f} %", cell_name(row)])
+    parts = ["## Where Flux does not win"]
+    if rows:
+        parts += [
+            f"Faster than Flux by more than 0.1 %, of {len(core)} cells. Periodic schedulers cut messages and send the pieces over both planes; a message of Flux stays whole on one.",
+            table(["scheduler", "cells", "by at most", "cell"], rows),
+        ]
+    else:
+        parts.append(f"In none of {len(core)} cells another scheduler is more than 0.1 % faster.")
+    parts.append(f"Within 0.1 % of Flux: {_counts(tied)}.")
+    parts.append(
+        f"Lower eager NIC peaks than Flux's (it minimises time, not bytes): {_counts(lower)}."
+    )
+    return parts + _limits(core)
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{name} in {n} cells" for name, n in counter.most_common()) or "none"
+
+
+def _limits(core: Sequence[Cell]) -> list[str]:
+    """Return where nothing needs to change, and where no plan can hide a change."""
+    parts = []
+    static = [c for c in core if "static" in c and c["flux"]["topology.name"] == "rails"]
+    if static:
+        equal = sum(time_of(c["static"]) <= TIED * time_of(c["flux"]) for c in static)
+        parts.append(
+            f"A topology that never changes exists in {len(static)} cells with all traffic on the OCS and is as fast as Flux in {equal} of them: rings of TP4 x DP2 need two permutations, and there are two switches."
+        )
+    slow = [pair for pair in ratios(core, "flux", to="packet-ideal") if pair[0] > _MUCH]
+    if slow:
+        ratio, row = max(slow, key=lambda pair: pair[0])
+        parts.append(
+            f"In {len(slow)} cells Flux takes more than twice packet-ideal's time, at most {times(ratio)} ({cell_name(row)}): what lasts longer than all there is to hide it behind cannot be hidden."
+        )
+    return parts
+
+
+def _optimality(core: Sequence[Cell]) -> list[str]:
+    rows = [cell["flux"] for cell in core]
+    proven = sum(bool(row["proven_optimal"]) for row in rows)
+    over = sorted(
+        row["iteration_ns"] / row["lower_bound_ns"] for row in rows if row["lower_bound_ns"]
+    )
+    return [
+        "## How good the plans are",
+        f"{proven} of Flux's {len(rows)} plans are proven optimal; the median of its time over the lower bound is "
+        f"{middle(over):.3f}, the largest {over[-1]:.2f}.",
+    ]
+
+
+def _controller(done: pl.DataFrame) -> list[str]:
+    frame = done.filter(
+        (pl.col("synth.layers") == 8) & (pl.col("synth.embeddings") == "omitted")  # noqa: PLR2004
+        & ~pl.col("topology.duplex") & (pl.col("topology.name") == "rails")
+        & (pl.col("expansion.algorithm") == "direct") & (pl.col("topology.delay") == "100us")
+    )  # fmt: skip
+    costs = [None, "10us", "100us", "1ms"]
+    rows = []
+    for seq in frame["synth.seq"].unique().sort():
+        for name in ("flux", "greedy", "prefetch"):
+            mine = {
+                row["topology.control"]: format_duration(row["iteration_ns"])
+                for row in frame.filter(
+                    (pl.col("scheduler") == name) & (pl.col("synth.seq") == seq)
+                ).iter_rows(named=True)
+            }
+            rows.append([str(seq), name, *(mine.get(cost, "-") for cost in costs)])
+    return [
+        "## A controller that is not free",
+        "Direct collectives, tau = 100 us; news of events and commands each take",
+        table(["tokens", "scheduler", "0", "10 us", "100 us", "1 ms"], rows),
+    ]
+
+
+def _scale_up(plain: pl.DataFrame) -> list[str]:
+    inside = cells(plain.filter(pl.col("topology.name") == "servers"))
+    against = [
+        (time_of(row) / time_of(cell["flux"]), name)
+        for cell in inside
+        for name, row in cell.items()
+        if "flux" in cell
+    ]
+    if not against:
+        return []
+    worst, name = max(against)
+    return [
+        "## Tensor parallelism on the scale-up link",
+        f"In {len(inside)} cells with TP4 inside servers each server has one peer, and there is nothing to switch: no scheduler takes more than {times(worst)} of Flux's time ({name}). What there is to gain is in traffic that needs more peers than there are ports.",
+    ]

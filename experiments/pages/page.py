@@ -1,0 +1,152 @@
+"""A page: what was run, what was found, the figures with their captions."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from experiments.pages import findings, headline
+from experiments.pages.tables import good, percent, table
+from testbed.report.figure import name_of
+from testbed.sweep.figures import compose_figure
+from topologies.errors import UsageError
+from topologies.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from testbed.sweep import Experiment, Point
+
+WIDTH: Final = 120
+FINDINGS: Final[Mapping[str, Callable[[pl.DataFrame], list[str]]]] = {
+    "flux-headline": headline.found,
+    "phase-diagram": findings.phase_diagram,
+    "switch-speed": findings.switch_speed,
+    "parallelism": findings.parallelism,
+    "nic-buffer": findings.nic_buffer,
+    "jitter": findings.jitter,
+    "scale": findings.scale,
+    "ablation": findings.ablation,
+}
+_ALLOWED: Final = (0.02, 0.05)  # of the prediction; the second at the shortest tau
+
+
+def page_of(name: str, experiment: Experiment, points: Sequence[Point], frame: pl.DataFrame) -> str:
+    """Return the page of an experiment, from its table."""
+    parts = [f"# {experiment.title}", *_what_was_run(name, points, frame)]
+    parts += FINDINGS[name](frame)
+    emulated = frame.filter(pl.col("mode") == "run")
+    if len(emulated):
+        parts += _emulated(emulated)
+    if experiment.figures:
+        parts.append("## Figures")
+    for spec in experiment.figures:
+        try:
+            caption = compose_figure(frame, spec).caption
+        except UsageError:
+            continue
+        alt = caption.partition(". ")[0]
+        parts += [f"![{alt}](../figures/{name}-{spec.name}.svg)", caption]
+    return "\n\n".join(_wrapped(part) for part in parts) + "\n"
+
+
+def _wrapped(part: str) -> str:
+    if part.startswith(("#", "|", "    ", "!", "* ")):
+        return part
+    return textwrap.fill(part, WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _what_was_run(name: str, points: Sequence[Point], frame: pl.DataFrame) -> list[str]:
+    wanted = Counter(point.mode for point in points)
+    had = Counter(frame["mode"].to_list())
+    words = {"simulate": "simulated", "run": "emulated with real packets"}
+    counts = [f"{had[mode]} of {count} points {words[mode]}" for mode, count in wanted.items()]
+    failed = frame.filter(pl.col("error").is_not_null())
+    text = f"Here: {', '.join(counts)}; [{name}.parquet]({name}.parquet) has a row for each."
+    if had.total() < wanted.total():
+        text += " The others were not run: the same command goes on with them."
+    parts = [
+        "## What was run",
+        f"    fluxbed sweep experiments/{name}.toml\n    python -m experiments.pages runs/{name}",
+        text,
+        table(["setting", "values"], _axes(frame)),
+    ]
+    if len(failed):
+        reasons = Counter(
+            (row["scheduler"], _reason(row["error"])) for row in failed.rows(named=True)
+        )
+        parts.append(
+            f"{len(failed)} points have no result: "
+            + "; ".join(f"{who} ({count}): {why}" for (who, why), count in reasons.most_common())
+            + "."
+        )
+    return parts
+
+
+def _reason(sentence: str) -> str:
+    """Return why, without the numbers of the one point that says it."""
+    return sentence.partition(", because ")[2].partition(":")[0] or sentence
+
+
+def _axes(frame: pl.DataFrame) -> list[list[str]]:
+    from testbed.report.figure import settings_of
+
+    rows = []
+    for name in settings_of(frame):
+        if name == "mode":
+            continue
+        values = [value for value in frame[name].unique(maintain_order=True) if value is not None]
+        said = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
+        if said:
+            partly = " (not everywhere)" if frame[name].null_count() else ""
+            rows.append([f"`{name}`", ("; " if name == "label" else ", ").join(said) + partly])
+    return rows
+
+
+def _emulated(frame: pl.DataFrame) -> list[str]:
+    done = good(frame, "run")
+    rows, off = [], []
+    names = [
+        name
+        for name in ("label", "synth.seq", "expansion.algorithm", "topology.delay")
+        if name in frame.columns
+    ]
+    shortest = frame["topology.delay_ns"].min()
+    for row in done.iter_rows(named=True):
+        allowed = _ALLOWED[row["topology.delay_ns"] == shortest]
+        kept = abs(row["difference"]) <= allowed
+        if not kept:
+            off.append(row)
+        rows.append(
+            [
+                *(str(row[name]) for name in names),
+                row["scheduler"],
+                format_duration(row["predicted_iteration_ns"]),
+                format_duration(row["iteration_ns"]),
+                percent(row["difference"]),
+                f"{row['lost_bytes']:.0f}",
+                f"{row['dilation']:g}",
+                str(row["pace"]),
+            ]
+        )
+    said = (
+        f"All of them are within {100 * _ALLOWED[0]:g} % of their prediction"
+        if not off
+        else f"{len(done) - len(off)} of {len(done)} are within {100 * _ALLOWED[0]:g} % of their "
+        "prediction"
+    )
+    lost = int(done["lost_bytes"].sum()) if len(done) else 0
+    return [
+        "## On packets",
+        f"{said} ({100 * _ALLOWED[1]:g} % at the shortest tau), simulated with the same frames and "
+        f"guards; bytes lost in all of them together: {lost}. Dilation is wall time over virtual "
+        "time; where pace is not kept the machine did not keep up with the run, and it says so.",
+        table(
+            [*(name_of(name) for name in names), "scheduler", "predicted", "measured", "difference",
+             "lost bytes", "dilation", "pace"],
+            rows,
+        ),
+    ]  # fmt: skip
