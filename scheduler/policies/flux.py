@@ -8,8 +8,9 @@ few are simulated and the best of those is the plan. See `_kernels_flux` for the
 complexity. It stops as soon as a lower bound is reached.
 
 Same arguments, same plan: the number of evaluations follows from the budget by a count of work, not
-by a clock. The clock only ends a search that takes `_PATIENCE` times its budget, on a machine that
-much slower than the one the count was made for.
+by a clock. A clock only ends a search that takes `_PATIENCE` times its budget, on a machine that
+much slower than the one the count was made for; it counts this thread's processor time, which
+nothing else on the machine moves.
 """
 
 from __future__ import annotations
@@ -105,12 +106,12 @@ class Search:
         rate = _WORK_IN_CACHE if size <= _CACHED else _WORK_PER_SECOND
         work = self.bench.iterations * size + _WORK_PER_EVALUATION
         self.steps = int(problem.budget_s * rate / work) if steps is None else steps
-        self.deadline_s = time.monotonic() + _PATIENCE * problem.budget_s
+        self.deadline_s = time.thread_time() + _PATIENCE * problem.budget_s
 
     def done(self) -> bool:
         """Say whether nothing better can be found, or not in the time that is left."""
         reached = self.bench.ranked[0].value_ns <= self.target_ns
-        return reached or self.steps <= 0 or time.monotonic() > self.deadline_s
+        return reached or self.steps <= 0 or time.thread_time() > self.deadline_s
 
     def seed(self) -> None:
         """Make first programs, until one is optimal or the budget is used up."""
