@@ -68,14 +68,15 @@ P_HEAD: Final = 0
 P_TAIL: Final = 1
 P_FREE: Final = 2  # when its last committed message has left, ns
 P_UP: Final = 3  # when its circuit is up, ns
-P_CIRCUIT: Final = 4  # row of the log, -1 none
+P_CIRCUIT: Final = 4  # row of the log of the last circuit, -1 none
 P_SENDING: Final = 5  # packet switch: 1 while the output is busy or its head waits for the input
 P_WAIT_HEAD: Final = 6  # packet switch: outputs that wait for this input, FIFO
 P_WAIT_TAIL: Final = 7
 P_WAIT_NEXT: Final = 8
 P_TAKEN: Final = 9  # packet switch: 1 while this input receives
 P_LAST: Final = 10  # the message it sent last
-PORT_LINES: Final = 11
+P_INTO: Final = 11  # as P_CIRCUIT, for the input of a directed plane
+PORT_LINES: Final = 12
 
 # The log of circuits.
 LOG_PLANE: Final = 0
@@ -149,12 +150,13 @@ def serve(state: State, work: Work, progress: Progress, lines: Lines, port: int)
 
 
 @lean_kernel
-def close(lines: Lines, log: Int64s, port: int, dark_ns: int) -> None:
-    """Note that the circuit of an output, if it has one, ends."""
-    circuit = lines.port[port, P_CIRCUIT]
-    if circuit >= 0 and log[circuit, LOG_DOWN] < 0:
+def close(log: Int64s, circuit: int, dark_ns: int) -> None:
+    """Note that a circuit, if there was one, ends: as soon as either of its ports is asked for.
+
+    With lookahead the later of two requests can be for the earlier time.
+    """
+    if circuit >= 0 and (log[circuit, LOG_DOWN] < 0 or dark_ns < log[circuit, LOG_DOWN]):
         log[circuit, LOG_DOWN] = dark_ns
-    lines.port[port, P_CIRCUIT] = -1
 
 
 @lean_kernel
@@ -165,11 +167,11 @@ def carry_out(state: State, lines: Lines, log: Int64s, size: int, row: Int64s) -
     dark_ns = row[A_AT] + core.rule[R_CONTROL]
     src, dst = plane[PLANE_BASE] + row[A_SRC], plane[PLANE_BASE] + row[A_DST]
     if row[A_OP] == DROP:
-        close(lines, log, src, dark_ns)
+        close(log, lines.port[src, P_CIRCUIT], dark_ns)
     elif row[A_OP] == MAKE:
-        close(lines, log, src, dark_ns)
-        if plane[PLANE_DUPLEX] != 0:
-            close(lines, log, dst, dark_ns)
+        arrives = P_CIRCUIT if plane[PLANE_DUPLEX] != 0 else P_INTO
+        close(log, lines.port[src, P_CIRCUIT], dark_ns)
+        close(log, lines.port[dst, arrives], dark_ns)
         up_ns = dark_ns + plane[PLANE_DELAY]
         log[size, LOG_PLANE] = row[A_PLANE]
         log[size, LOG_SRC] = row[A_SRC]
@@ -180,8 +182,8 @@ def carry_out(state: State, lines: Lines, log: Int64s, size: int, row: Int64s) -
         log[size, LOG_DOWN] = -1
         lines.port[src, P_CIRCUIT] = size
         lines.port[src, P_UP] = up_ns
+        lines.port[dst, arrives] = size
         if plane[PLANE_DUPLEX] != 0:
-            lines.port[dst, P_CIRCUIT] = size
             lines.port[dst, P_UP] = up_ns
         size += 1
     return size

@@ -47,8 +47,8 @@ def new_lines(layout: Layout) -> tuple[Lines, Int64s, int]:
         log[row, grants.LOG_UP] = 0
         base = layout.planes[plane, col.PLANE_BASE]
         port[base + src, grants.P_CIRCUIT] = row
-        if layout.planes[plane, col.PLANE_DUPLEX]:
-            port[base + dst, grants.P_CIRCUIT] = row
+        duplex = layout.planes[plane, col.PLANE_DUPLEX]
+        port[base + dst, grants.P_CIRCUIT if duplex else grants.P_INTO] = row
     total = len(layout.work.kind)
     lines = grants.Lines(
         port=port,

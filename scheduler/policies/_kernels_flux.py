@@ -6,6 +6,12 @@ that program, circuits carried over. Both keep the dispatcher's rules: a circuit
 soon as both its ports have done all before it; where it stands already nothing is requested; a
 message begins when it is ready, its circuit is up and its output is free. An iteration is
 O(tasks + arcs), the first with log(messages) for each message.
+
+Executing an ordered program is a max-plus linear recurrence, whose rate is the largest ratio of time
+to iterations over the cycles of what waits for what (Baccelli, Cohen, Olsder and Quadrat,
+Synchronization and Linearity, 1992, chapter 3). From both sides: where all times of an iteration
+are those of the last one plus the same, that is the period; and every cycle of what each task did
+wait for last is no longer than it, as in Howard's policy iteration.
 """
 
 from __future__ import annotations
@@ -26,6 +32,7 @@ ALL_STOP: Final = 2
 PACKET: Final = 4
 ANY: Final = -1  # a plane or port: the one on which the message ends first
 NOTHING: Final = -1
+SETTLING: Final = 3  # iterations before cycles are looked for
 
 # `cause_kind`: what a task waited for last.
 BY_TASK: Final = 0  # a task it depends on
@@ -71,10 +78,11 @@ class Ports(NamedTuple):
     """What every port and plane is doing.
 
     Per port, for its output and its input: the far end of the circuit, when it may be asked to
-    change, the last message, and (all-stop) the last configuration it was used in; for its output
-    also when the circuit is up, when the last message has left, and the number of the circuit's run
-    of messages. Per all-stop plane: the configuration, when all its messages are done, when it is
-    up, and the message done last.
+    change, the message that decides that, and (all-stop) the last configuration it was used in; for
+    its output also when the circuit is up and the message that waited for, when the last message
+    has left and which it was, and the number of the circuit's run of messages. Per all-stop plane:
+    the configuration, when all its messages are done, when it is up, the message done last, and the
+    one that the configuration waited for.
     """
 
     to: Int64s
@@ -92,6 +100,9 @@ class Ports(NamedTuple):
     plane_done: Int64s
     plane_up: Int64s
     plane_last: Int64s
+    plane_by: Int64s
+    up_by: Int64s
+    sent: Int64s
 
 
 class Schedule(NamedTuple):
@@ -124,16 +135,21 @@ class Wish(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Memory of `evaluate`: a heap of (key, second key, message), counts and a stack of tasks."""
+    """Memory of `evaluate`: a heap of (key, second key, message), counts and a stack of tasks.
+
+    And each task's place in the order, and by whom it was visited.
+    """
 
     heap: Int64s
     missing: Int64s
     stack: Int64s
+    position: Int64s
+    seen: Int64s
 
 
 def make_ports(ports: int, planes: int) -> Ports:
     """Allocate for `ports` ports over `planes` planes."""
-    sizes = [ports] * 11 + [planes] * 4
+    sizes = [ports] * 11 + [planes] * 5 + [ports] * 2
     return Ports._make(np.zeros(size, np.int64) for size in sizes)
 
 
@@ -145,7 +161,7 @@ def make_schedule(tasks: int, planes: int) -> Schedule:
 
 def make_scratch(tasks: int) -> Scratch:
     """Allocate for `tasks` tasks."""
-    shapes = ((tasks + 1, 3), (tasks,), (tasks,))
+    shapes = ((tasks + 1, 3), (tasks,), (tasks,), (tasks,), (tasks,))
     return Scratch._make(np.zeros(shape, np.int64) for shape in shapes)
 
 
@@ -177,6 +193,9 @@ def reset_ports(ports: Ports) -> None:
     ports.plane_done[:] = 0
     ports.plane_up[:] = 0
     ports.plane_last[:] = NOTHING
+    ports.plane_by[:] = NOTHING
+    ports.up_by[:] = NOTHING
+    ports.sent[:] = NOTHING
 
 
 @kernel
@@ -236,6 +255,49 @@ def find_merges(instance: Instance, schedule: Schedule, ports: Ports) -> None:
 
 
 @kernel
+def later_by(schedule: Schedule) -> tuple[int, int]:
+    """Return how much later than in the iteration before tasks ended: the least and the most."""
+    least, most = NEVER, 0
+    for task in range(len(schedule.end)):
+        by = schedule.end[task] - schedule.previous_end[task]
+        least, most = min(least, by), max(most, by)
+    return least, most
+
+
+@kernel
+def longest_cycle(schedule: Schedule, scratch: Scratch) -> float:
+    """Return the largest time per iteration of any cycle of tasks waiting for their causes."""
+    position, seen = scratch.position, scratch.seen
+    cause, kind = schedule.cause, schedule.cause_kind
+    for i in range(len(position)):
+        position[schedule.order[i]] = i
+    seen[:] = NOTHING
+    longest = 0.0
+    for first in range(len(position)):
+        task = first
+        while task != NOTHING and seen[task] == NOTHING:
+            seen[task] = first
+            task = cause[task]
+        if task == NOTHING or seen[task] != first:
+            continue
+        length, wraps, last = 0, 0, task
+        while True:
+            other = cause[task]
+            back = kind[task] == BY_LAST_ITERATION
+            if kind[task] >= BY_OUTPUT and position[other] >= position[task]:
+                back = True
+            length += schedule.end[task]
+            length -= schedule.previous_end[other] if back else schedule.end[other]
+            wraps += back
+            task = other
+            if task == last:
+                break
+        if wraps > 0:
+            longest = max(longest, length / wraps)
+    return longest
+
+
+@kernel
 def evaluate(
     instance: Instance,
     schedule: Schedule,
@@ -244,17 +306,16 @@ def evaluate(
     wish: Wish,
     bias_ns: int,
     earliest_first: bool,
-    iterations: int,
     ends: Int64s,
-) -> int:
-    """Fix a program in the first iteration, execute it in the others; fills `ends`, (iterations,).
+) -> float:
+    """Fix a program in the first iteration, execute it until it repeats itself; its period, ns.
 
     Messages are taken by their key, least first; with `earliest_first` by the time they can start,
     and the key decides ties. Where `wish` leaves the choice, a message goes where it ends first, a
     change of circuit costing `bias_ns`; of equal ones where light came last, so that idle planes
-    stay free. Iterations overlap as their dependencies allow. Returns the time from the end of the
-    second iteration to that of the last (at least the third), or the end of the only iteration;
-    `NEVER` if tasks form a circle.
+    stay free. Iterations overlap as their dependencies allow. Fills `ends`, shape (most iterations,),
+    with the end of each, `NOTHING` for those not needed. Where there is only one, its end is the
+    value. `NEVER` if tasks form a circle.
     """
     # One body and local names: Numba counts references for every array handed to a function.
     kind, src, dst, dur_ns = instance.kind, instance.src, instance.dst, instance.dur_ns
@@ -277,6 +338,7 @@ def evaluate(
     )
     cause, cause_kind = schedule.cause, schedule.cause_kind
     to, of, up, free = ports.to, ports.of, ports.up, ports.free
+    up_by, sent = ports.up_by, ports.sent
     done_out, done_in, last_out, last_in = (
         ports.done_out,
         ports.done_in,
@@ -285,8 +347,9 @@ def evaluate(
     )
     used_out, used_in, current = ports.used_out, ports.used_in, ports.configuration
     heap, missing, stack = scratch.heap, scratch.missing, scratch.stack
-    tasks, planes = len(kind), len(mode)
+    tasks, planes, iterations = len(kind), len(mode), len(ends)
     reset_ports(ports)
+    ends[:] = NOTHING
     episodes = 0
     for iteration in range(iterations):
         building = iteration == 0
@@ -400,22 +463,31 @@ def evaluate(
                 if building and earliest_first and begin > wanted:
                     size = push(heap, size, begin, wish.key[task], task)
                     continue
+                stands = reuse and to[a] == b and of[b] == a
+                asked = done_out[a]
+                by = ports.last_out[a]
+                if last_in[b] != NOTHING and (by == NOTHING or done_in[b] > asked):
+                    asked, by = done_in[b], last_in[b]
+                if mode[plane] & ALL_STOP:
+                    asked, by = ports.plane_done[plane], ports.plane_last[plane]
+                    if configuration == current[plane]:
+                        by = ports.plane_by[plane]
+                elif mode[plane] & PACKET:
+                    by = last_in[b]
+                elif stands:
+                    by = up_by[a]
                 if free[a] > ready and free[a] >= light:
-                    cause[task] = last_out[a]
+                    cause[task] = sent[a]
                     cause_kind[task] = BY_OUTPUT
-                elif light > ready:
-                    cause[task] = last_out[a]
-                    if last_in[b] != NOTHING and done_in[b] > done_out[a]:
-                        cause[task] = last_in[b]
-                    if mode[plane] & ALL_STOP:
-                        cause[task] = ports.plane_last[plane]
+                elif light > ready and (early or asked > ready):
+                    cause[task] = by
                     cause_kind[task] = BY_CHANGE
                 done = begin + max(wire_ns[plane, task] + known_ns, heard_ns)
-                stands = reuse and to[a] == b and of[b] == a
                 if mode[plane] & ALL_STOP:
                     if configuration != current[plane]:
                         current[plane] = configuration
                         ports.plane_up[plane] = light
+                        ports.plane_by[plane] = by
                     stands = stands and used_out[a] == configuration == used_in[b]
                     if done > ports.plane_done[plane]:
                         ports.plane_done[plane] = done
@@ -423,22 +495,27 @@ def evaluate(
                 if not stands:
                     to[a], of[b] = b, a
                     up[a] = light
+                    up_by[a] = by
                     used_out[a] = used_in[b] = configuration
                     done_out[a] = done_in[b] = done
                     ports.episode[a] = episodes
                     if mode[plane] & DUPLEX:
                         to[b], of[a] = a, b
                         up[b] = light
+                        up_by[b] = by
                         used_out[b] = used_in[a] = configuration
                         ports.episode[b] = episodes
                     episodes += 1
-                done_out[a] = max(done_out[a], done)
-                done_in[b] = max(done_in[b], done)
-                last_out[a] = last_in[b] = task
-                if mode[plane] & DUPLEX:
-                    done_out[b] = done_out[a] = max(done_out[a], done_out[b])
-                    done_in[a] = done_in[b] = done_out[a]
+                if done >= done_out[a]:
+                    done_out[a] = done
+                    last_out[a] = task
+                if done >= done_in[b]:
+                    done_in[b] = done
+                    last_in[b] = task
+                if mode[plane] & DUPLEX and done >= done_out[b]:
+                    done_out[b] = done_in[a] = done
                     last_out[b] = last_in[a] = task
+                sent[a] = task
                 free[a] = begin + wire_ns[plane, task]
                 start[task] = begin
                 end[task] = free[a] + latency_ns
@@ -458,8 +535,16 @@ def evaluate(
                         stack[depth] = succ[k]
                         depth += 1
         if count < tasks:
-            return NEVER
+            return float(NEVER)
         if building:
             find_merges(instance, schedule, ports)
         ends[iteration] = last
-    return int(ends[iterations - 1] - ends[1]) if iterations > 1 else int(ends[0])
+        if iteration > 0:
+            least, most = later_by(schedule)
+            if least == most:
+                return float(most)
+            if iteration >= SETTLING:
+                longest = longest_cycle(schedule, scratch)
+                if longest >= most or iteration == iterations - 1:
+                    return longest
+    return float(ends[0])

@@ -36,6 +36,9 @@ CRITICAL: Final = 0.75  # how often a move starts on the critical path
 COLD: Final = 2e-4  # the last temperature, in parts of the value
 
 
+PER_EVALUATION: Final = 1_000  # work beside tasks and arcs
+
+
 class Blocks(NamedTuple):
     """Sets of messages that move together, at every level from coarse to single messages.
 
@@ -232,6 +235,15 @@ def move_run(
 
 
 @kernel
+def effort(instance: Instance, ends: Int64s) -> int:
+    """Return the work an evaluation took: tasks and arcs gone through, about."""
+    iterations = 0
+    while iterations < len(ends) and ends[iterations] != NOTHING:
+        iterations += 1
+    return iterations * (len(instance.kind) + len(instance.pred)) + PER_EVALUATION
+
+
+@kernel
 def search(
     instance: Instance,
     schedule: Schedule,
@@ -242,32 +254,31 @@ def search(
     wish: Wish,
     now: Wish,
     best: Wish,
-    iterations: int,
-    steps: int,
+    ends: Int64s,
+    work: int,
     hot: float,
     choose: bool,
     rng: np.random.Generator,
-    target_ns: int,
+    target_ns: float,
 ) -> int:
-    """Anneal from `best` for `steps` evaluations; it becomes the best found, its value returned.
+    """Anneal from `best` with so much `work` (see `effort`); it becomes the best found.
 
-    `wish` and `now` are scratch; `hot` is the first temperature, in parts of the value. Planes are
-    part of the search if `choose`, else where messages end first. Stops early at `target_ns`. The
-    same arguments give the same result, `rng` in the same state included.
+    `wish`, `now` and `ends` are scratch; `hot` is the first temperature, in parts of the value.
+    Planes are part of the search if `choose`, else where messages end first. Stops early at
+    `target_ns`. Returns the work done. The same arguments give the same result, `rng` in the same
+    state included.
     """
-    ends = np.zeros(iterations, np.int64)
     position = np.zeros(len(instance.kind), np.int64)
     critical = np.zeros(4 * len(messages) + 1, np.int64)
     if not choose:
         forget_planes(best)
-    value = evaluate(instance, schedule, ports, scratch, best, 0, False, iterations, ends)
+    value = evaluate(instance, schedule, ports, scratch, best, 0, False, ends)
+    done = effort(instance, ends)
     copy_wish(best, now)
     best_value, now_value = value, value
     count = critical_messages(schedule, position, critical)
     cause, run = schedule.cause.copy(), schedule.episode.copy()
-    for step in range(steps):
-        if best_value <= target_ns:
-            break
+    while done < work and best_value > target_ns:
         copy_wish(now, wish)
         one = messages[rng.integers(0, len(messages))]
         other = messages[rng.integers(0, len(messages))]
@@ -280,9 +291,10 @@ def search(
         if rng.random() < RUNS:
             move_run(instance.wire_ns, messages, run, wish, one, other, choose, rng)
         else:
-            move(blocks, wish, one, other, now_value / max(iterations - 2, 1), choose, rng)
-        value = evaluate(instance, schedule, ports, scratch, wish, 0, False, iterations, ends)
-        heat = hot * (COLD / hot) ** (step / steps) * best_value
+            move(blocks, wish, one, other, now_value, choose, rng)
+        value = evaluate(instance, schedule, ports, scratch, wish, 0, False, ends)
+        heat = hot * (COLD / hot) ** (done / work) * best_value
+        done += effort(instance, ends)
         if value <= now_value or rng.random() < np.exp((now_value - value) / heat):
             if value < best_value:
                 best_value = value
@@ -294,4 +306,4 @@ def search(
             count = critical_messages(schedule, position, critical)
             cause[:] = schedule.cause
             run[:] = schedule.episode
-    return best_value
+    return done

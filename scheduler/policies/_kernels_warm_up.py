@@ -57,7 +57,7 @@ def compile_kernels() -> None:
     problem = _smallest_problem()
     lower_bound_ns(problem.graph, problem.fabric)
     search = Search(problem, steps=100)
-    search.target_ns = 0
+    search.target_ns = 0.0
     search.seed()
     search.anneal()
     search.bench.best()

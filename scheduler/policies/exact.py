@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import numpy as np
 
 from scheduler.bounds import lower_bound_ns
-from scheduler.dispatch.simulator import iteration_ends
 from scheduler.model.program import Proof
 from scheduler.policies._kernels_warm_up import compile_kernels
 from scheduler.policies.base import Planner
@@ -34,7 +33,6 @@ __all__ = ["FluxExact"]
 
 _LARGEST: Final = 4_000  # tasks: the model has a term for every two messages that share a node
 _SHARE: Final = {"fold": 0.2, "nodes": 0.6}  # of the time left, for each step before the last
-_LONG: Final = 12  # iterations of which the mean is the period, after as many to reach it
 _SETS: Final = 4  # nodes to begin a set of one at, half as many for two, and so on
 
 
@@ -109,14 +107,7 @@ class _Solve:
     def update(self) -> None:
         """Take the best candidate, and its period in the long run, rounded up."""
         self.best = self.bench.best()
-        ends_ns = iteration_ends(
-            self.problem.graph,
-            self.problem.fabric,
-            self.best,
-            iterations=2 * _LONG,
-            lookahead_ns=self.problem.lookahead_ns,
-        )
-        self.best_ns = -(-int(ends_ns[-1] - ends_ns[_LONG - 1]) // _LONG)
+        self.best_ns = math.ceil(self.bench.ranked[0].value_ns)
 
     def left_s(self) -> float:
         return self.deadline_s - time.monotonic()

@@ -3,20 +3,16 @@
 Objective: the steady-state time of one iteration, circuits carried over from each to the next.
 Decisions: the plane of every message and the order of circuits at every port. Method: several
 serial schedule-generation schemes (Kolisch, EJOR 90, 1996) make first programs; simulated annealing
-over planes and priorities improves the best of them, moving symmetric messages together; the best
-few are simulated and the best of those is the plan. See `_kernels_flux` for the decoder and its
-complexity. It stops as soon as a lower bound is reached.
+over planes and priorities improves the best of them, moving symmetric messages together. See
+`_kernels_flux` for the decoder and its complexity. It stops as soon
+as a lower bound is reached.
 
-Same arguments, same plan: the number of evaluations follows from the budget by a count of work, not
-by a clock. A clock only ends a search that takes `_PATIENCE` times its budget, on a machine that
-much slower than the one the count was made for; it counts this thread's processor time, which
-nothing else on the machine moves.
+Same arguments, same plan: the budget is spent by a count of work, never by a clock, so a plan does
+not depend on what else the machine does. `_WORK_PER_SECOND` is what a slow core gets through.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from itertools import cycle
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -26,7 +22,7 @@ from scheduler.bounds import lower_bound_ns
 from scheduler.policies._kernels_warm_up import compile_kernels
 from scheduler.policies.base import Planner
 from scheduler.policies.patterns import rotations
-from scheduler.policies.workbench import ALL, ITERATIONS, Rules, Workbench
+from scheduler.policies.workbench import ALL, Rules, Workbench
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,11 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["Flux", "Search"]
 
 _WORK_PER_SECOND: Final = 60_000_000  # tasks and arcs gone through, on a slow core,
-_WORK_IN_CACHE: Final = 150_000_000  # and where there are no more of them than this:
+_WORK_IN_CACHE: Final = 250_000_000  # and where there are no more of them than this:
 _CACHED: Final = 20_000
-_WORK_PER_EVALUATION: Final = 1_000
-_PATIENCE: Final = 6
 _STEPS_PER_MESSAGE: Final = 80  # of a chain
+_ITERATIONS_PER_STEP: Final = 4  # about
 _CHAINS: Final = (  # which of the best found so far each begins with, and its first temperature
     (0, 0.1), (1, 0.02), (3, 0.1), (2, 0.02), (5, 0.3), (0, 0.02),
 )  # fmt: skip
@@ -91,35 +86,37 @@ class Flux(Planner):
 
 
 class Search:
-    """One run of Flux: `steps` evaluations, by default what the budget allows."""
+    """One run of Flux: about `steps` evaluations, by default what the budget allows."""
 
     def __init__(self, problem: Problem, steps: int | None = None, *, rules: Rules = ALL) -> None:
+        from scheduler.policies._kernels_flux_search import PER_EVALUATION
+
         self.bench = Workbench(problem, rules)
         self.rules = rules
         self.problem = problem
         bound = lower_bound_ns(problem.graph, problem.fabric)
         # Packet planes serve whoever is ready, which the decoder only estimates: no early end.
         exact = all(plane.kind == "ocs" for plane in problem.fabric.planes)
-        steady = exact and rules.cyclic
-        self.target_ns = math.ceil((ITERATIONS - 2) * bound.value_ns) if steady else 0
+        self.target_ns = bound.value_ns if exact and rules.cyclic else 0.0
         size = problem.graph.tasks + len(problem.graph.arcs.before)
         rate = _WORK_IN_CACHE if size <= _CACHED else _WORK_PER_SECOND
-        work = self.bench.iterations * size + _WORK_PER_EVALUATION
-        self.steps = int(problem.budget_s * rate / work) if steps is None else steps
-        self.deadline_s = time.thread_time() + _PATIENCE * problem.budget_s
+        iterations = min(_ITERATIONS_PER_STEP, len(self.bench.ends_ns))
+        self.per_step = iterations * size + PER_EVALUATION
+        self.work = int(problem.budget_s * rate) if steps is None else steps * self.per_step
 
     def done(self) -> bool:
-        """Say whether nothing better can be found, or not in the time that is left."""
-        reached = self.bench.ranked[0].value_ns <= self.target_ns
-        return reached or self.steps <= 0 or time.thread_time() > self.deadline_s
+        """Say whether nothing better can be found, or the budget is used up."""
+        return self.bench.ranked[0].value_ns <= self.target_ns or self.work <= 0
 
     def seed(self) -> None:
         """Make first programs, until one is optimal or the budget is used up."""
+        from scheduler.policies._kernels_flux_search import effort
+
         for wish, bias_ns, lazy in self._ways():
             if self.done():
                 return
             self.bench.add(wish, bias_ns, lazy=lazy)
-            self.steps -= 1
+            self.work -= effort(self.bench.instance, self.bench.ends_ns)
 
     def _ways(self) -> Iterator[tuple[Wish, int, bool]]:
         """Yield ways to build a first program: (wish, cost of a change, earliest first).
@@ -153,19 +150,18 @@ class Search:
             return
         levels = blocks_of(self.problem.graph, bench.depth)
         blocks = make_blocks(bench.instance, bench.messages, levels)
-        length = _STEPS_PER_MESSAGE * len(bench.messages)
+        length = _STEPS_PER_MESSAGE * len(bench.messages) * self.per_step
         for chain, (start, hot) in enumerate(cycle(_CHAINS)):
             if self.done():
                 return
-            steps = self.steps if self.steps < 2 * length else length
             ranked = bench.ranked
             best = bench.wish()
             copy_wish(ranked[start % len(ranked)].wish, best)
             rng = np.random.default_rng([self.problem.seed, chain])
-            search(
+            self.work -= search(
                 bench.instance, bench.schedule, bench.ports, bench.scratch, blocks, bench.messages,
-                bench.wish(), bench.wish(), best, bench.iterations, steps,
+                bench.wish(), bench.wish(), best, bench.ends_ns,
+                self.work if self.work < 2 * length else length,
                 hot, self.rules.planes, rng, self.target_ns,
             )  # fmt: skip
-            self.steps -= steps
             bench.add(best)

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ALL", "ITERATIONS", "Candidate", "Rules", "Workbench"]
 
-ITERATIONS: Final = 4  # evaluated per candidate; the last two are its steady state
-_SIMULATED: Final = 4  # candidates compared as they will be executed,
-_SIMULATED_WITH_PACKETS: Final = 16  # likewise where the decoder only estimates,
+ITERATIONS: Final = 10  # of a candidate, at most: most need three or four to settle
+_SIMULATED: Final = 16  # candidates compared as they are executed, where the decoder estimates,
 _SIMULATED_TASKS: Final = 60_000  # as long as they have no more tasks than this together
-_SKIP: Final = 2  # iterations before the steady state, as `simulate` reports it
+_EXECUTED: Final = 24  # iterations of those compared; the second half is their steady state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +47,12 @@ ALL: Final = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A way to build a program, and the time `ITERATIONS` - 2 of its steady iterations take.
+    """A way to build a program, and the time an iteration of it takes in the long run.
 
-    Where steady iterations do not count it is the time of one.
+    Where steady iterations do not count it is the time of one alone.
     """
 
-    value_ns: int
+    value_ns: float
     wish: Wish
 
 
@@ -69,13 +68,12 @@ class Workbench:
 
         self.problem = problem
         self.instance = lower(problem, reuse=rules.reuse, early=rules.early)
-        self.iterations = ITERATIONS if rules.cyclic else 1
         tasks, planes = problem.graph.tasks, len(problem.fabric.planes)
         self.messages = problem.graph.messages
         self.schedule = kernels.make_schedule(tasks, planes)
         self.ports = kernels.make_ports(int(self.instance.port_base[-1]), planes)
         self.scratch = kernels.make_scratch(tasks)
-        self.ends_ns = np.zeros(self.iterations, np.int64)
+        self.ends_ns = np.zeros(ITERATIONS if rules.cyclic else 1, np.int64)
         self.found: list[Candidate] = []
         self.add(self.wish(), lazy=True)
 
@@ -101,14 +99,20 @@ class Workbench:
         value_ns = self._build(wish, bias_ns, lazy=lazy)
         self.found.append(Candidate(value_ns, written_down(self.schedule)))
 
-    def _build(self, wish: Wish, bias_ns: int = 0, *, lazy: bool = False) -> int:
+    def _build(self, wish: Wish, bias_ns: int = 0, *, lazy: bool = False) -> float:
         """Fill `schedule` and return the time of its steady iterations."""
         from scheduler.policies import _kernels_flux as kernels
 
-        value_ns: int = kernels.evaluate(
-            self.instance, self.schedule, self.ports, self.scratch, wish, bias_ns, lazy,
-            self.iterations, self.ends_ns,
-        )  # fmt: skip
+        value_ns: float = kernels.evaluate(
+            self.instance,
+            self.schedule,
+            self.ports,
+            self.scratch,
+            wish,
+            bias_ns,
+            lazy,
+            self.ends_ns,
+        )
         if value_ns == kernels.NEVER:
             why = "each of them waits for another"
             raise UsageError("the tasks form a circle", "workload", why, "correct the dependencies")
@@ -168,16 +172,16 @@ class Workbench:
         return [w._replace(key=key) for w in ways for key in (head, -tail)], None
 
     def best(self) -> OrderedProgram:
-        """Simulate the best few programs as they will be executed, and return the best of them.
+        """Return the best program found.
 
-        Without packet planes the simulator only confirms the order, so where it would take long the
-        best candidate is taken as it is.
+        The decoder knows how it will be executed, but for packet planes, where it only estimates
+        and the best few are simulated. Over few iterations a program can seem faster than it is: a
+        port that falls behind holds the others up only when it has used up what it was ahead.
         """
         problem = self.problem
         exact = all(plane.kind == "ocs" for plane in problem.fabric.planes)
-        few = _SIMULATED if exact else _SIMULATED_WITH_PACKETS
-        few = min(few, _SIMULATED_TASKS // max(problem.graph.tasks, 1))
-        best: tuple[int, OrderedProgram] | None = None
+        few = 1 if exact else min(_SIMULATED, _SIMULATED_TASKS // max(problem.graph.tasks, 1))
+        best: tuple[float, OrderedProgram] | None = None
         for candidate in self.ranked[: max(few, 1)]:
             self._build(candidate.wish)
             program = program_of(problem.fabric, self.instance, self.schedule, self.messages)
@@ -187,12 +191,17 @@ class Workbench:
         assert best is not None
         return best[1]
 
-    def _simulated_ns(self, program: OrderedProgram) -> int:
-        """Return the time of the steady iterations that `simulate` would report."""
+    def _simulated_ns(self, program: OrderedProgram) -> float:
+        """Return the time an iteration takes once the program is in its stride."""
         from scheduler.dispatch.simulator import iteration_ends
 
         problem = self.problem
         ends_ns = iteration_ends(
-            problem.graph, problem.fabric, program, lookahead_ns=problem.lookahead_ns
+            problem.graph,
+            problem.fabric,
+            program,
+            iterations=_EXECUTED,
+            lookahead_ns=problem.lookahead_ns,
         )
-        return int(ends_ns[-1] - ends_ns[_SKIP - 1])
+        half = _EXECUTED // 2
+        return float(ends_ns[-1] - ends_ns[half - 1]) / (_EXECUTED - half)

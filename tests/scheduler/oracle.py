@@ -21,8 +21,8 @@ __all__ = ["FORMAT", "KINDS", "VERSION", "instance", "load", "path_of", "period_
 FORMAT: Final = "fluxbed-oracle"
 VERSION: Final = 1
 KINDS: Final = ("training", "random")
-_ITERATIONS: Final = 24
-_SKIP: Final = 12  # the period counts, not how it is reached
+_ITERATIONS: Final = 600
+_SKIP: Final = 500  # the period counts, not how it is reached
 
 
 def path_of(kind: str) -> Path:

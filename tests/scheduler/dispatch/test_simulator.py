@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.dispatch.simulator import iteration_ends, simulate
+from scheduler.model.problem import Problem
 from scheduler.model.timeline import NONE
+from scheduler.policies.flux import Search
+from tests.scheduler.instances import random_dag, random_fabric
 from tests.scheduler.replay import replay
 from tests.scheduler.strategies import fabrics, ordered_programs, task_graphs, timed_programs
 from topologies import StalledError
@@ -131,4 +134,16 @@ def test_timed_programs_agree_with_the_replay_to_the_nanosecond(data: st.DataObj
         [found[t] for t in total] for found in (other.ready, other.start, other.end)
     ]
     assert same_transfers(timeline) == sorted(t[:2] + t[3:] for t in other.transfers)
+    check_rules(timeline, graph, fabric)
+
+
+@pytest.mark.parametrize("seed", [19, 3, 4])
+def test_a_circuit_ends_when_the_earlier_of_its_ports_is_asked_for(seed: int) -> None:
+    """With lookahead an output can be asked for later, in order, than its far input."""
+    graph, fabric = random_dag(seed), random_fabric(seed, 4)
+    problem = Problem(graph=graph, fabric=fabric, lookahead_ns=5_000)
+    search = Search(problem, steps=200)
+    search.seed()
+    program = search.bench.best()
+    timeline = simulate(graph, fabric, program, lookahead_ns=5_000)
     check_rules(timeline, graph, fabric)

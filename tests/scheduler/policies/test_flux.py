@@ -71,8 +71,14 @@ def test_the_decoder_foresees_the_simulator(one: int, other: int, lookahead_ns: 
     problem = Problem(graph=graph, fabric=fabric, lookahead_ns=lookahead_ns)
     bench = Workbench(problem)
     program = bench.best()
-    ends = iteration_ends(graph, fabric, program, iterations=ITERATIONS, lookahead_ns=lookahead_ns)
-    assert (np.diff(ends) == np.diff(bench.ends_ns)).all()
+    seen = bench.ends_ns[bench.ends_ns >= 0]
+    ends = iteration_ends(graph, fabric, program, iterations=400, lookahead_ns=lookahead_ns)
+    assert (np.diff(ends[: len(seen)]) == np.diff(seen)).all()
+    # Told from a few iterations, the period holds in the long run.
+    period_ns = bench.ranked[0].value_ns
+    assert period_ns == pytest.approx((ends[-1] - ends[199]) / 200, rel=2e-3)
+    if len(seen) < ITERATIONS:
+        assert period_ns == pytest.approx((ends[-1] - ends[199]) / 200, abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 2))
@@ -142,7 +148,7 @@ def test_flux_finds_the_optimum_of_tiny_workloads(seed: int) -> None:
 def planned_ns(graph: TaskGraph, fabric: Fabric, rules: Rules) -> float:
     """What one decoded program takes by the rules it counts on."""
     bench = Workbench(Problem(graph=graph, fabric=fabric), rules)
-    return bench.ranked[0].value_ns / max(bench.iterations - 2, 1)
+    return bench.ranked[0].value_ns
 
 
 def test_what_is_left_out_costs_what_it_is_worth() -> None:
