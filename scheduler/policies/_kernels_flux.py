@@ -7,11 +7,11 @@ soon as both its ports have done all before it; where it stands already nothing 
 message begins when it is ready, its circuit is up and its output is free. An iteration is
 O(tasks + arcs), the first with log(messages) for each message.
 
-Executing an ordered program is a max-plus linear recurrence, whose rate is the largest ratio of time
+Executing an ordered program is a max-plus linear recurrence. Its rate is the largest ratio of time
 to iterations over the cycles of what waits for what (Baccelli, Cohen, Olsder and Quadrat,
-Synchronization and Linearity, 1992, chapter 3). From both sides: where all times of an iteration
-are those of the last one plus the same, that is the period; and every cycle of what each task did
-wait for last is no longer than it, as in Howard's policy iteration.
+Synchronization and Linearity, 1992, chapter 3). It is found from both sides: where all times of an
+iteration are those of the last one plus the same, that is the period; and no cycle of what each
+task did wait for last is longer than it, as in Howard's policy iteration.
 """
 
 from __future__ import annotations
@@ -313,9 +313,9 @@ def evaluate(
     Messages are taken by their key, least first; with `earliest_first` by the time they can start,
     and the key decides ties. Where `wish` leaves the choice, a message goes where it ends first, a
     change of circuit costing `bias_ns`; of equal ones where light came last, so that idle planes
-    stay free. Iterations overlap as their dependencies allow. Fills `ends`, shape (most iterations,),
-    with the end of each, `NOTHING` for those not needed. Where there is only one, its end is the
-    value. `NEVER` if tasks form a circle.
+    stay free. Iterations overlap as their dependencies allow. Fills `ends`, one for each iteration
+    there may be, with when it ended, `NOTHING` for those not needed. Where there is only one, its
+    end is the value. `NEVER` if tasks form a circle.
     """
     # One body and local names: Numba counts references for every array handed to a function.
     kind, src, dst, dur_ns = instance.kind, instance.src, instance.dst, instance.dur_ns
