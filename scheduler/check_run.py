@@ -146,8 +146,8 @@ def _wrong_tasks(record: Record) -> Iterator[tuple[str, str]]:
         "position": np.tile(graph.position, n),
         "src": np.where(message, np.tile(graph.src, n), NONE),
         "dst": np.where(message, np.tile(graph.dst, n), NONE),
-        "bytes": np.where(message, np.tile(graph.size_bytes, n), NONE),
-        "dur_ns": np.where(kind == COMPUTE, np.tile(graph.dur_ns, n), NONE),
+        "bytes": np.where(message, graph.sizes_bytes(n), NONE),
+        "dur_ns": np.where(kind == COMPUTE, graph.durations_ns(n), NONE),
     }
     yield from _differences("tasks", record.tables["tasks"], expected)
 
@@ -234,7 +234,7 @@ def _wrong_durations(record: Record) -> Iterator[tuple[str, str]]:
     timeline, tolerance = record.timeline, record.tolerance_ns
     kind = np.tile(record.graph.kind, timeline.iterations)
     lasts = timeline.end_ns - timeline.start_ns
-    wanted = np.tile(record.graph.dur_ns, timeline.iterations)
+    wanted = record.graph.durations_ns(timeline.iterations)
     own = (kind == COMPUTE) | (kind == MARKER)
     paused = record.bears("paused-host")
     longer = (lasts - wanted > tolerance) & (not paused)
@@ -351,6 +351,7 @@ def _wrong_summary(
     expected: dict[str, Any] = {name: getattr(metrics, name) for name in names}
     expected |= {
         "status": "ok",
+        "perturbed": record.graph.variation is not None,
         "iterations_ns": list(metrics.iterations_ns),
         "nic_peak_bytes_eager": int(accounts["eager"].peak_bytes.max()),
         "nic_peak_bytes_paced": int(accounts["paced"].peak_bytes.max()),

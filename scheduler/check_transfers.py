@@ -76,7 +76,8 @@ def _unbalanced(graph: TaskGraph, timeline: Timeline) -> Iterator[tuple[str, str
         yield f"transfer {row}", f"it leaves node {moved.from_node[row]}, not its source"
     for row in np.flatnonzero((moved.hop == 1) & ~target).tolist():
         yield f"transfer {row}", f"it ends at node {moved.to_node[row]}, not its destination"
-    wanted = np.tile(np.where(graph.kind == MESSAGE, graph.size_bytes, 0), timeline.iterations)
+    message = np.tile(graph.kind == MESSAGE, timeline.iterations)
+    wanted = np.where(message, graph.sizes_bytes(timeline.iterations), 0)
     for name, chosen in (("left", moved.hop == 0), ("arrived", target)):
         found = np.zeros(total, np.int64)
         np.add.at(found, moved.task[chosen], moved.size_bytes[chosen])

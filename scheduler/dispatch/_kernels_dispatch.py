@@ -240,9 +240,10 @@ def predicted_free_ns(state: State, message: int, started_ns: int) -> int:
     Lookahead asks up to `lookahead_ns` before the dispatcher would have known of the arrival, and
     never so early that the circuit is dark before the last bit has left.
     """
-    rule, base = state.core.rule, message % state.core.rule[R_TASKS]
-    plane = state.entries[state.carrier[base], ENTRY_PLANE]
-    last_bit_ns = started_ns + wire_ns(state.size_bytes[base], state.core.planes[plane, PLANE_RATE])
+    rule = state.core.rule
+    plane = state.entries[state.carrier[message % rule[R_TASKS]], ENTRY_PLANE]
+    rate_bps = state.core.planes[plane, PLANE_RATE]
+    last_bit_ns = started_ns + wire_ns(state.size_bytes[message], rate_bps)
     known_ns = last_bit_ns + rule[R_DELIVERY]
     return int(max(last_bit_ns - rule[R_CONTROL], known_ns - rule[R_LOOKAHEAD]))
 

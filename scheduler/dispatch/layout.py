@@ -411,8 +411,8 @@ def prepare(
         kind=unrolled(graph.kind),
         src=unrolled(graph.src),
         dst=unrolled(graph.dst),
-        size_bytes=unrolled(graph.size_bytes),
-        dur_ns=unrolled(graph.dur_ns),
+        size_bytes=graph.sizes_bytes(iterations),
+        dur_ns=graph.durations_ns(iterations),
         successor_ptr=pointers,
         successor=listed,
         indegree=indegree,
@@ -500,7 +500,7 @@ def new_state(
     )
     return col.State(
         core=core,
-        size_bytes=np.ascontiguousarray(layout.graph.size_bytes, np.int64),
+        size_bytes=work.size_bytes,
         entries=layout.tables.entries,
         side_entry=layout.tables.side_entry,
         message=layout.tables.message,

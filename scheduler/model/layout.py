@@ -228,7 +228,7 @@ class Draft:
             distance=np.repeat(np.array([0, 1]), [len(inside), len(wrap)]),
             origin=np.concatenate([inside[:, 2], np.full(len(wrap), _ITERATION)]),
         )
-        graph = TaskGraph(nodes=self._nodes, kind=kind, **minus, **zero, arcs=arcs)
+        graph = TaskGraph(nodes=self._nodes, kind=kind, **minus, **zero, variation=None, arcs=arcs)
         _refuse_cycles(graph, self._path)
         return graph
 

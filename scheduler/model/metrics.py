@@ -74,7 +74,7 @@ def measure(
         known = end != NONE and last is not None
         durations.append(end - last if known and last is not None else None)
         last = end if end != NONE else None
-    sizes = np.tile(graph.size_bytes, timeline.iterations)
+    sizes = graph.sizes_bytes(timeline.iterations)
     arrived = (sizes > 0) & (timeline.end_ns != NONE)
     errors = _schedule_errors(timeline)
     return Metrics(

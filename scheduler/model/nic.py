@@ -139,7 +139,8 @@ def account_nics(
     begins = np.searchsorted(source, np.arange(fabric.nodes + 1))
     place = np.full(len(ready), NONE, np.int64)
     place[reached] = np.arange(len(reached)) - begins[source]
-    size, dst = graph.size_bytes[reached % tasks], graph.dst[reached % tasks]
+    size = graph.sizes_bytes(timeline.iterations)[reached]
+    dst = graph.dst[reached % tasks]
     flows = _flows(graph, fabric, timeline, place)
     starts = np.searchsorted(flows.node, np.arange(fabric.nodes + 1))
     largest = np.bincount(source, size, fabric.nodes)

@@ -7,6 +7,7 @@ at which a rank enters or leaves a collective. Task ids number the base iteratio
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -14,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from scheduler.model.perturbation import Variation
 
 __all__ = [
     "COMPUTE",
@@ -58,6 +61,7 @@ class TaskGraph:
     `kind` indexes `KINDS`; `op` is the workload operation's id; `rank`, `stream` are -1 for
     messages, `src`, `dst` (nodes) and `size_bytes` are -1, -1, 0 for everything else; `dur_ns` is
     0 except for compute. `position` counts a rank's tasks on one stream (-1 for messages).
+    `variation` is how iterations differ from this (None: not at all).
     `group` is equal for messages that move together: same operation, same step, same channel (-1
     for non-messages). `step` is the message's step within its operation (-1 for others).
     """
@@ -75,6 +79,7 @@ class TaskGraph:
     group: Int64s
     step: Int64s
     arcs: Arcs
+    variation: Variation | None = None
 
     @property
     def tasks(self) -> int:
@@ -85,6 +90,25 @@ class TaskGraph:
     def messages(self) -> Int64s:
         """The ids of all messages, ascending."""
         return np.flatnonzero(self.kind == MESSAGE).astype(np.int64)
+
+    def durations_ns(self, iterations: int) -> Int64s:
+        """Return how long each task of the unrolled graph lasts by itself, shape (n*T,)."""
+        if self.variation is None:
+            return np.tile(self.dur_ns, iterations)
+        return self._varied(self.variation.durations_ns, iterations)
+
+    def sizes_bytes(self, iterations: int) -> Int64s:
+        """Return the size of each message of the unrolled graph, 0 of other tasks, (n*T,)."""
+        if self.variation is None:
+            return np.tile(self.size_bytes, iterations)
+        return self._varied(self.variation.sizes_bytes, iterations)
+
+    def _varied(self, of: Callable[[TaskGraph, int], Int64s], iterations: int) -> Int64s:
+        return np.concatenate([of(self, iteration) for iteration in range(iterations)])
+
+    def planned(self) -> TaskGraph:
+        """Return the graph as planners know it: every iteration alike."""
+        return dataclasses.replace(self, variation=None)
 
     def successors(self, iterations: int) -> tuple[Int64s, Int64s, Int64s]:
         """Unroll to `iterations`: CSR pointers (n*T+1,), successor ids, and in-degrees (n*T,)."""

@@ -29,6 +29,7 @@ ENTRY_POINTS: Final = "fluxbed.schedulers"
 BUILT_IN: Final[Mapping[str, str]] = {
     "flux": "scheduler.policies.flux:Flux",
     "flux-exact": "scheduler.policies.exact:FluxExact",
+    "flux-timestamped": "scheduler.policies.timestamped:FluxTimestamped",
     "static": "scheduler.policies.static:Static",
     "rotor-direct": "scheduler.policies.rotor:RotorDirect",
     "rotor-vlb": "scheduler.policies.rotor:RotorVlb",

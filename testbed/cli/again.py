@@ -69,6 +69,7 @@ def _repetition(source: str, chosen: dict[str, Any]) -> Repetition:
         workload_sha256=workload_sha256(workload),
         fabric=run.fabric(),
         expansion=run.expansion(),
+        perturbation=run.perturbation(),
     )
     recorded = {
         "iterations": manifest.iterations,

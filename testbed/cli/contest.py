@@ -12,7 +12,14 @@ import click
 import msgspec
 
 from testbed.cli.output import Column, note, print_records
-from testbed.cli.pipeline import contenders, expansion_options, load, planned, prepare
+from testbed.cli.pipeline import (
+    contenders,
+    expansion_options,
+    load,
+    perturbation,
+    planned,
+    prepare,
+)
 from testbed.cli.repeats import together
 from topologies.errors import FluxbedError, UsageError
 from topologies.units import format_bytes, format_duration
@@ -69,6 +76,7 @@ class Attempt:
         **known: Any,  # noqa: ANN401 (fields of the manifest)
     ) -> RunDirectory:
         """Make this attempt's run directory."""
+        from testbed.files.manifest import JitterRecord
         from testbed.files.rundir import RunDirectory
 
         return RunDirectory.create(
@@ -82,6 +90,7 @@ class Attempt:
             skip=skip,
             lookahead_ns=self.options["lookahead_ns"],
             topology=self.job.fabric.name,
+            jitter=JitterRecord.of(self.job.perturbation),
             **known,
         )
 
@@ -103,14 +112,14 @@ def _outputs(
 def _job(options: Mapping[str, Any]) -> Job:
     from testbed.files.plan import read_plan
 
-    workload = load([options["workload"]], options)
+    workload, differs = load([options["workload"]], options), perturbation(options)
     if options["topology"] is not None:
-        return prepare(workload, options["topology"], expansion_options(options))
+        return prepare(workload, options["topology"], expansion_options(options), differs)
     if not options["plans"]:
         why = "nothing says what fabric to use"
         raise UsageError("no topology is given", "command line", why, "add -t rails,planes=2")
     plan = read_plan(options["plans"][0])
-    return prepare(workload, plan.fabric, plan.options)
+    return prepare(workload, plan.fabric, plan.options, differs)
 
 
 def compete(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from testbed.cli.pipeline import Contender, expansion_options, load, plan_job, prepare
+from testbed.cli.pipeline import (
+    Contender,
+    expansion_options,
+    load,
+    parse_stragglers,
+    perturbation,
+    plan_job,
+    prepare,
+)
 from topologies.errors import FluxbedError, UsageError
 from topologies.units import parse_bytes, parse_duration_ns, parse_rate_bps
 
@@ -81,11 +90,22 @@ def _job_of(point: Point) -> Job:
     for key in [key for key in expansion if key.startswith("collectives.")]:
         collectives[key.removeprefix("collectives.")] = expansion.pop(key)
     chosen = {**_EXPANSION, **_parsed(expansion), "collectives": collectives}
-    return _job(
+    job = _job(
         msgspec.json.encode(source, order="deterministic"),
         ",".join(spec),
         msgspec.json.encode(chosen, order="deterministic"),
     )
+    differs = perturbation(
+        {
+            "jitter": point.get("jitter", 0.0),
+            "jitter_seed": point.get("jitter_seed", 0),
+            "stragglers": parse_stragglers(str(point.get("straggler", ""))),
+            "skew": point.get("skew", 0.0),
+        }
+    )
+    graph = differs.apply(job.expansion.graph, job.workload)
+    expansion_made = dataclasses.replace(job.expansion, graph=graph)
+    return dataclasses.replace(job, expansion=expansion_made, perturbation=differs)
 
 
 def _written(value: object) -> str:

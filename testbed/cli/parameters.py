@@ -17,6 +17,7 @@ __all__ = [
     "FAULTS",
     "IMPORT",
     "OUTPUT",
+    "PERTURBATION",
     "PLANNING",
     "PLAN_FILES",
     "SCHEDULERS",
@@ -30,8 +31,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     _IntegerType = click.ParamType[int]
+    _NumberType = click.ParamType[float]
 else:
-    _IntegerType = click.ParamType  # not generic before click 8.2
+    _IntegerType = _NumberType = click.ParamType  # not generic before click 8.2
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -82,6 +84,35 @@ def _sizes(
     context: click.Context, param: click.Parameter, value: tuple[str, ...]
 ) -> dict[str, int]:
     return {key: parse_bytes(size) for key, size in _pairs(context, param, value).items()}
+
+
+class _Spread(_NumberType):
+    """A part of one, written 0.1 or 10%."""
+
+    name = "spread"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 (click's signature)
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """Return it as a number; `Perturbation` knows which ones can be."""
+        if isinstance(value, float):
+            return value
+        text = str(value).strip()
+        try:
+            return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            self.fail(f"{value!r} is no part of one: write 0.1 or 10%.", param, ctx)
+
+
+def _stragglers(
+    _context: click.Context, _param: click.Parameter, value: tuple[str, ...]
+) -> dict[int, float]:
+    from testbed.cli.pipeline import parse_stragglers
+
+    return parse_stragglers(",".join(value))
 
 
 IMPORT = (
@@ -172,6 +203,31 @@ EXPANSION = (
     ),
     click.option(
         "--iteration", type=int, help="Which captured iteration to replay.  [default: last]"
+    ),
+)
+PERTURBATION = (
+    click.option(
+        "--jitter",
+        type=_Spread(),
+        default=0.0,
+        metavar="SPREAD",
+        help="Computations last longer or shorter by chance: 10% is the standard deviation.",
+    ),
+    click.option("--jitter-seed", type=click.IntRange(0), default=0, help="What chance draws."),
+    click.option(
+        "--straggler",
+        "stragglers",
+        multiple=True,
+        callback=_stragglers,
+        metavar="RANK=FACTOR",
+        help="All computations of a rank last so many times as long; may be repeated.",
+    ),
+    click.option(
+        "--skew",
+        type=_Spread(),
+        default=0.0,
+        metavar="SPREAD",
+        help="Shift the bytes of every all_to_all to popular ranks, anew in each iteration.",
     ),
 )
 PLAN_FILES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from scheduler.model.expansion import Expansion
     from scheduler.model.options import ExpansionOptions
+    from scheduler.model.perturbation import Perturbation
     from scheduler.model.workload import Workload
     from testbed.files.plan import Plan
     from topologies.fabric import Fabric
@@ -26,6 +28,8 @@ __all__ = [
     "expansion_options",
     "load",
     "parse_ranks",
+    "parse_stragglers",
+    "perturbation",
     "plan_job",
     "planned",
     "prepare",
@@ -49,12 +53,13 @@ _EXPANSION_KEYS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A workload, the fabric it runs on, and the messages it sends there."""
+    """A workload, the fabric it runs on, and the messages it sends there, perturbed or not."""
 
     workload: Workload
     workload_sha256: str
     fabric: Fabric
     expansion: Expansion
+    perturbation: Perturbation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +110,47 @@ def expansion_options(options: Mapping[str, Any]) -> ExpansionOptions:
     return ExpansionOptions(**{key: options[key] for key in _EXPANSION_KEYS})
 
 
-def prepare(workload: Workload, topology: str | Fabric, expansion: ExpansionOptions) -> Job:
-    """Expand `workload` for a fabric, or for the one that `topology` names.
+def parse_stragglers(text: str) -> dict[int, float]:
+    """Read `3=1.5,4=2`; raises `UsageError`.
+
+    >>> parse_stragglers("3=1.5,4=2")
+    {3: 1.5, 4: 2.0}
+    """
+    found = {}
+    for item in filter(None, text.split(",")):
+        rank, _, factor = item.partition("=")
+        try:
+            found[int(rank)] = float(factor)
+        except ValueError as error:
+            why = "a straggler is a rank and how many times as long it takes"
+            raise UsageError(f"{item!r}", "straggler", why, "write 3=1.5") from error
+    return found
+
+
+def perturbation(options: Mapping[str, Any]) -> Perturbation:
+    """Return how the execution differs from what is planned, as `options` say."""
+    from scheduler.model.perturbation import Perturbation
+
+    return Perturbation(
+        jitter=options["jitter"],
+        seed=options["jitter_seed"],
+        stragglers=tuple(sorted(options["stragglers"].items())),
+        skew=options["skew"],
+    )
+
+
+def prepare(
+    workload: Workload,
+    topology: str | Fabric,
+    expansion: ExpansionOptions,
+    perturbation: Perturbation | None = None,
+) -> Job:
+    """Expand `workload` for a fabric, or for the one that `topology` names, and perturb it.
 
     Told a name, it notes where ranks shared hosts that the topology takes apart.
     """
     from scheduler.model.expansion import expand
+    from scheduler.model.perturbation import UNPERTURBED
     from scheduler.model.placement import sharing_note
     from testbed.files.fabric import load_fabric
     from testbed.files.plan import workload_sha256
@@ -121,11 +161,15 @@ def prepare(workload: Workload, topology: str | Fabric, expansion: ExpansionOpti
             note(remark)
     else:
         fabric = topology
+    expanded = expand(workload, fabric, expansion)
+    perturbation = perturbation or UNPERTURBED
+    graph = perturbation.apply(expanded.graph, workload)
     return Job(
         workload=workload,
         workload_sha256=workload_sha256(workload),
         fabric=fabric,
-        expansion=expand(workload, fabric, expansion),
+        expansion=dataclasses.replace(expanded, graph=graph),
+        perturbation=perturbation,
     )
 
 
@@ -140,7 +184,7 @@ def plan_job(job: Job, spec: str, options: Mapping[str, Any]) -> Plan:
 
     scheduler = find(spec)
     fabric = scheduler.fabric_for(job.fabric)
-    graph = job.expansion.graph
+    graph = job.expansion.graph.planned()
     budget_s = options["budget_ns"] / 1e9
     problem = Problem(
         graph=graph,
@@ -209,7 +253,7 @@ def planned(job: Job, contender: Contender, options: Mapping[str, Any]) -> tuple
     from testbed.files.plan import read_plan
 
     plan = read_plan(contender.plan_file)
-    job = prepare(job.workload, job.fabric, plan.options)
+    job = prepare(job.workload, job.fabric, plan.options, job.perturbation)
     for what, ours, theirs in (
         ("workload", job.workload_sha256, plan.workload_sha256),
         ("set of messages", job.expansion.sha256, plan.expansion_sha256),

@@ -17,6 +17,7 @@ from testbed.cli.parameters import (
     FAULTS,
     IMPORT,
     OUTPUT,
+    PERTURBATION,
     PLAN_FILES,
     PLANNING,
     SCHEDULERS,
@@ -80,7 +81,7 @@ _INTERVAL: Final[Column] = (
     help="Without WORKLOAD: the same as this run again. Else read the trace as this format.",
 )
 @options(FAULTS)
-@options(PLANNING, EXPANSION, IMPORT[1:])
+@options(PERTURBATION, PLANNING, EXPANSION, IMPORT[1:])
 @format_option
 def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
     """Replay WORKLOAD (a trace does too) over a software OCS and measure; needs root.

@@ -13,6 +13,7 @@ from testbed.cli.parameters import (
     EXPANSION,
     IMPORT,
     OUTPUT,
+    PERTURBATION,
     PLAN_FILES,
     PLANNING,
     SCHEDULERS,
@@ -47,7 +48,7 @@ _COLUMNS: list[Column] = [
 @click.option(
     "--guard", "guard_ns", type=DURATION, help="Send nothing this long before a slot ends."
 )
-@options(PLANNING, EXPANSION, IMPORT)
+@options(PERTURBATION, PLANNING, EXPANSION, IMPORT)
 @format_option
 def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
     """Predict iteration time, NIC queues and circuit use of WORKLOAD (a trace does too).

@@ -13,10 +13,11 @@ from testbed.files.codec import decode_json, json_schema
 from testbed.files.fabric import FabricRecord, Natural
 from testbed.files.plan import ExpansionRecord
 from testbed.files.summary import FaultEffect, Status
-from topologies.errors import FluxbedError
+from topologies.errors import FluxbedError, InputError
 
 if TYPE_CHECKING:
     from scheduler.model.expansion import Expansion
+    from scheduler.model.perturbation import Perturbation
     from topologies import Fabric
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "VERSION",
     "ErrorRecord",
     "Injection",
+    "JitterRecord",
     "Manifest",
     "decode_manifest",
     "manifest_schema",
@@ -73,6 +75,45 @@ class Injection(Struct, kw_only=True):
     mtu_bytes: Natural = 4_096
 
 
+class JitterRecord(Struct, kw_only=True):
+    """How durations and sizes differed from what was planned; see `Perturbation`, field by field.
+
+    `stragglers` are factors by rank.
+    """
+
+    spread: Annotated[float, Meta(ge=0)] = 0.0
+    seed: Natural = 0
+    stragglers: dict[str, Annotated[float, Meta(gt=0)]] = {}
+    skew: Annotated[float, Meta(ge=0)] = 0.0
+
+    @classmethod
+    def of(cls, perturbation: Perturbation | None) -> JitterRecord | None:
+        """Describe a perturbation; None where there is none."""
+        if not perturbation:
+            return None
+        return cls(
+            spread=perturbation.jitter,
+            seed=perturbation.seed,
+            stragglers={str(rank): factor for rank, factor in perturbation.stragglers},
+            skew=perturbation.skew,
+        )
+
+    def perturbation(self, where: str) -> Perturbation:
+        """Return what was described; raises `InputError` for a rank that is no number."""
+        from scheduler.model.perturbation import Perturbation
+
+        for rank in self.stragglers:
+            if not (rank.isascii() and rank.isdecimal()):
+                why = "ranks are numbers"
+                raise InputError(f"the straggler is {rank!r}", where, why, "correct it")
+        return Perturbation(
+            jitter=self.spread,
+            seed=self.seed,
+            stragglers=tuple((int(rank), factor) for rank, factor in self.stragglers.items()),
+            skew=self.skew,
+        )
+
+
 class Manifest(Struct, kw_only=True):
     """Everything about a run that is not a result. What does not apply or is unknown is null.
 
@@ -108,7 +149,7 @@ class Manifest(Struct, kw_only=True):
     iterations: Annotated[int, Meta(ge=1)]
     skip: Natural
     injection: Injection
-    jitter: dict[str, Number] | None = None
+    jitter: JitterRecord | None = None
     faults: list[str] = []
     fault_seed: int | None = None
     fault_effects: list[FaultEffect] | None = None

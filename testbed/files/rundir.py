@@ -11,6 +11,7 @@ is recorded and passes on; what was written until then stays.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import hashlib
 import os
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
     from scheduler.model.expansion import Expansion
     from scheduler.model.nic import Injection as InjectionKind
+    from scheduler.model.perturbation import Perturbation
     from scheduler.model.timeline import Timeline
     from scheduler.model.workload import Workload
     from testbed.files.summary import FaultEffect
@@ -327,13 +329,23 @@ class Run:
         """Return the fabric it ran on."""
         return self.manifest.fabric.fabric(str(self.path / MANIFEST), self.manifest.topology)
 
+    def perturbation(self) -> Perturbation | None:
+        """Return how the execution differed from what was planned."""
+        recorded = self.manifest.jitter
+        return None if recorded is None else recorded.perturbation(str(self.path / MANIFEST))
+
     def expansion(self) -> Expansion:
-        """Expand the workload again, as the manifest says."""
+        """Expand the workload again, as the manifest says, and perturb it likewise."""
         from scheduler.model.expansion import expand
 
         where = str(self.path / MANIFEST)
         options = self.manifest.expansion.options(where)
-        return expand(self.workload(), self.fabric(), options, self.manifest.rank_to_node)
+        workload, perturbation = self.workload(), self.perturbation()
+        expansion = expand(workload, self.fabric(), options, self.manifest.rank_to_node)
+        if perturbation is None:
+            return expansion
+        graph = perturbation.apply(expansion.graph, workload)
+        return dataclasses.replace(expansion, graph=graph)
 
     def table(self, name: str) -> Table:
         """Read one of the tables of `testbed.files.tables.COLUMNS`."""

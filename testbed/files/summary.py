@@ -10,6 +10,7 @@ The formulas are in `scheduler.model.metrics.measure`. Beyond those:
 | drops | frames the crossbars dropped, by cause; null in a simulation, which has no frames |
 | frames_resent, frames_discarded | sent again; thrown away because one before them was missing |
 | pace_kept | false: this machine did not keep up, the numbers are not the fabric's (emulation) |
+| perturbed | true: durations or sizes differed from what was planned (`jitter` of the manifest) |
 | faulted | true: `--fault` was given, the numbers are those of a degraded fabric |
 | faults | what each fault did |
 | predicted_iteration_ns | simulated with the frames and guards of this run (emulation only) |
@@ -105,6 +106,7 @@ class Summary(Struct, kw_only=True):
     frames_resent: int | None = None
     frames_discarded: int | None = None
     pace_kept: bool | None = None
+    perturbed: bool | None = None
     faulted: bool | None = None
     faults: list[FaultEffect] | None = None
 
@@ -175,6 +177,7 @@ def summarise(
         frames_resent=again,
         frames_discarded=discarded,
         pace_kept=pace_kept,
+        perturbed=graph.variation is not None,
         faulted=bool(faults),
         faults=list(faults),
     )

@@ -48,6 +48,8 @@ Seed: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Counts: TypeAlias = Count | Annotated[list[Count], Meta(min_length=1)]
 Seeds: TypeAlias = Seed | Annotated[list[Seed], Meta(min_length=1)]
 Numbers: TypeAlias = float | Annotated[list[float], Meta(min_length=1)]
+Spread: TypeAlias = Annotated[float, Meta(ge=0, le=10)]
+Spreads: TypeAlias = Spread | Annotated[list[Spread], Meta(min_length=1)]
 Truths: TypeAlias = bool | Annotated[list[bool], Meta(min_length=1)]
 Words: TypeAlias = str | Annotated[list[str], Meta(min_length=1)]
 Settings: TypeAlias = Value | list[Value]
@@ -110,7 +112,8 @@ class Grid(Struct, forbid_unknown_fields=True, kw_only=True):
 
     `iterations` and `skip` default to 12 and 2, emulated to 4 and 1. `phases` > 1 also simulates
     timed programs from that many start phases; `dilation` is for `mode = "run"`. `label` names the
-    grid's points in tables and figures.
+    grid's points in tables and figures. `jitter`, `skew` (0.1 is 10 %), `jitter_seed` and
+    `straggler` ("3=1.5", commas between several) are what no plan knew.
     """
 
     label: str | UnsetType = UNSET
@@ -123,6 +126,10 @@ class Grid(Struct, forbid_unknown_fields=True, kw_only=True):
     seeds: Seeds | UnsetType = UNSET
     budget: Words | UnsetType = UNSET
     lookahead: Words | UnsetType = UNSET
+    jitter: Spreads | UnsetType = UNSET
+    jitter_seed: Seeds | UnsetType = UNSET
+    straggler: Words | UnsetType = UNSET
+    skew: Spreads | UnsetType = UNSET
     synth: Synth | UnsetType = UNSET
     workload: Workload | UnsetType = UNSET
     topology: dict[str, Settings] | UnsetType = UNSET
@@ -218,7 +225,7 @@ def _axes(grid: Mapping[str, Any], place: str) -> dict[str, list[Value]]:
     axes: dict[str, list[Value]] = {}
     for table in (source, "topology", "expansion"):
         _flatten(table, grid.get(table, {}), axes)
-    for key in ("budget", "lookahead"):
+    for key in ("budget", "lookahead", "jitter", "jitter_seed", "straggler", "skew"):
         if key in grid:
             _flatten(key, grid[key], axes)
     _flatten("seed", grid.get("seeds", 0), axes)

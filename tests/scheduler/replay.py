@@ -71,6 +71,8 @@ class Tasks:
     def __init__(self, graph: TaskGraph, iterations: int, clock: Clock, result: Replay) -> None:
         self.graph, self.clock, self.result = graph, clock, result
         self.total = iterations * graph.tasks
+        self.dur_ns = graph.durations_ns(iterations).tolist()
+        self.size_bytes = graph.sizes_bytes(iterations).tolist()
         self.after: dict[int, list[int]] = defaultdict(list)
         self.missing = [0] * self.total
         arcs = graph.arcs
@@ -93,7 +95,7 @@ class Tasks:
             self.on_message(task)
             return
         self.result.start[task] = self.clock.now
-        duration = int(self.graph.dur_ns[base]) if self.graph.kind[base] == COMPUTE else 0
+        duration = self.dur_ns[task] if self.graph.kind[base] == COMPUTE else 0
         self.clock.at(self.clock.now + duration, lambda: self.ended(task))
 
     def ended(self, task: int) -> None:
@@ -295,7 +297,7 @@ class Ordered:
         self.let_go(stay)
 
     def transmit(self, m: int, plane: int, port: int, start: int) -> int:
-        size = int(self.tasks.graph.size_bytes[m % self.tasks.graph.tasks])
+        size = self.tasks.size_bytes[m]
         last = start + _wire_ns(size, self.fabric.planes[plane].rate_bps)
         arrival = last + self.fabric.latency_ns
         self.result.start[m] = start
@@ -418,7 +420,7 @@ class Timed:
     def join(self, message: int) -> None:
         base = message % self.tasks.graph.tasks
         pair = int(self.tasks.graph.src[base]), int(self.tasks.graph.dst[base])
-        lanes, left = self.lanes[pair], int(self.tasks.graph.size_bytes[base])
+        lanes, left = self.lanes[pair], self.tasks.size_bytes[message]
         pieces = self.frames(lanes, left) if self.quantum else self.stream(lanes, left)
         joined: list[list[int]] = []
         for k, size, start, last, opened in pieces:
