@@ -48,24 +48,27 @@ def simulate_replanned(
     planning_ns: int,
     iterations: int = 12,
     seed: int = 0,
+    first: OrderedProgram | None = None,
 ) -> Replanned:
     """Execute a perturbed `graph` under `plan`, planned again where a rank drifts.
 
     `threshold`: how far, as a part of one, a rank's computing in one iteration may be from what the
     plan in force assumed. `planning_ns` is how long planning takes of the workload's time. Each
     plan assumes of a rank what it took on average since the last one. A plan is made at most once
-    per iteration, and one at a time. Raises `UsageError` and `StalledError` as `simulate` does.
+    per iteration, and one at a time. `first` is the plan to begin with, where it is there. Raises
+    `UsageError` and `StalledError` as `simulate` does.
     """
     ends: list[int] = []
     takeovers: list[int] = []
     assumed = graph.planned()
-    program = plan(Problem(graph=assumed, fabric=fabric, seed=seed, budget_s=planning_ns / 1e9))
+    budget_s = planning_ns / 1e9
+    program = first or plan(Problem(graph=assumed, fabric=fabric, seed=seed, budget_s=budget_s))
     while len(ends) < iterations:
-        first = len(ends)
-        rest = _from_iteration(graph, first)
-        took = _computing(rest, iterations - first)
+        left = iterations - len(ends)
+        rest = _from_iteration(graph, len(ends))
+        took = _computing(rest, left)
         drifts = np.abs(took / np.maximum(_computing(assumed, 1), 1) - 1).max(axis=1) > threshold
-        timeline = simulate(rest, fabric, program, iterations=iterations - first)
+        timeline = simulate(rest, fabric, program, iterations=left)
         begin_ns = ends[-1] if ends else 0
         found = begin_ns + timeline.iteration_ends_ns
         last = _last_under_old_plan(found, drifts, planning_ns)
@@ -78,7 +81,7 @@ def simulate_replanned(
         stands = simulate(rest, fabric, program, iterations=last + 1)  # drained: no more than these
         ends += (begin_ns + stands.iteration_ends_ns).tolist()
         takeovers.append(len(ends))
-        problem = Problem(graph=assumed, fabric=fabric, seed=seed, budget_s=planning_ns / 1e9)
+        problem = Problem(graph=assumed, fabric=fabric, seed=seed, budget_s=budget_s)
         program = dataclasses.replace(
             plan(problem), initial_circuits=_standing(stands.circuits), proof=None
         )

@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from scheduler.policies.base import Scheduler
 from topologies.errors import UsageError
@@ -23,7 +23,7 @@ from topologies.units import parse_bytes, parse_duration_ns, parse_rate_bps
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["BUILT_IN", "ENTRY_POINTS", "describe", "find"]
+__all__ = ["BUILT_IN", "ENTRY_POINTS", "Explanation", "describe", "explain", "find"]
 
 ENTRY_POINTS: Final = "fluxbed.schedulers"
 BUILT_IN: Final[Mapping[str, str]] = {
@@ -102,6 +102,47 @@ def describe() -> dict[str, str]:
         if _tunable(cls):
             lines[name + _TUNED] = f"{name} with the slot and phase that suit the workload best"
     return lines
+
+
+class Explanation(NamedTuple):
+    """A scheduler in full: what it is, where it is from and what it does; options and defaults."""
+
+    name: str
+    text: str
+    options: dict[str, str]
+
+
+def explain(spec: str) -> Explanation:
+    """Return all that is documented of the scheduler that `spec` names; raises `UsageError`.
+
+    >>> explain("rotor-direct").options
+    {'slot': 'its own choice', 'phase': '0 ns'}
+    """
+    name = parse_spec(spec, "scheduler")[0]
+    cls = _class(name.removesuffix(_TUNED) if ".py:" not in name else name, spec)
+    module = inspect.getmodule(cls)
+    texts = [inspect.getdoc(cls), None if module is None else inspect.getdoc(module)]
+    if name.endswith(_TUNED) and ".py:" not in name:
+        from scheduler.policies.tuned import Tuned
+
+        texts.insert(0, inspect.getdoc(Tuned))
+    options = {
+        _spelling(key): _told(key, parameter.default)
+        for key, parameter in inspect.signature(cls).parameters.items()
+    }
+    return Explanation(name, "\n\n".join(text for text in texts if text), options)
+
+
+def _told(parameter: str, default: object) -> str:
+    """Write an option's default as one would write it, with its unit."""
+    if default is inspect.Parameter.empty:
+        return "has to be given"
+    if default is None:
+        return "its own choice"
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    unit = {"_ns": " ns", "_bps": " bps", "_bytes": " B"}
+    return f"{default}{next((u for end, u in unit.items() if parameter.endswith(end)), '')}"
 
 
 def _names() -> list[str]:

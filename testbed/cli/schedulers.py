@@ -10,14 +10,29 @@ __all__ = ["command"]
 
 
 @click.command("schedulers")
+@click.argument("name", required=False)
 @format_option
-def command(style: str) -> None:
-    """List the schedulers that -s accepts.
+def command(name: str | None, style: str) -> None:
+    """List the schedulers that -s accepts, or say all about one: source, method, options.
 
-    Example: fluxbed schedulers
+    Example: fluxbed schedulers solstice
     """
-    from scheduler.policies.registry import describe
+    from scheduler.policies.registry import describe, explain
 
-    records = [{"scheduler": name, "description": line} for name, line in describe().items()]
-    columns = [("scheduler", "scheduler", str), ("description", "description", str)]
-    print_records(records, columns, style)
+    if name is None:
+        records = [{"scheduler": key, "description": line} for key, line in describe().items()]
+        columns = [("scheduler", "scheduler", str), ("description", "description", str)]
+        print_records(records, columns, style)
+        return
+    about = explain(name)
+    if style == "table":
+        click.echo(about.text)
+        click.echo()
+    options = [{"option": key, "default": value} for key, value in about.options.items()]
+    if style == "json":
+        whole = {"scheduler": about.name, "text": about.text, "options": options}
+        print_records([whole], [("scheduler", "scheduler", str)], style)
+    elif options:
+        print_records(options, [("option", "option", str), ("default", "default", str)], style)
+    elif style == "table":
+        click.echo("It has no options.")
