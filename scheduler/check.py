@@ -186,6 +186,34 @@ def _cycle(program: OrderedProgram, graph: TaskGraph, fabric: Fabric) -> Iterato
         yield names[0] if names else "plan", f"it waits for itself through {', '.join(names[:8])}"
 
 
+def _configurations(program: OrderedProgram, fabric: Fabric) -> list[int]:
+    """Number what stands on each all-stop plane, per entry: only what is not there yet is made.
+
+    A matching whose circuits all stand, a part of the one before, is granted with it. One without
+    messages is passed over.
+    """
+    runs: list[tuple[int, int, list[int]]] = []
+    for e, key in enumerate(zip(program.plane.tolist(), program.matching.tolist(), strict=True)):
+        if not runs or runs[-1][:2] != key:
+            runs.append((*key, []))
+        runs[-1][2].append(e)
+    carried = np.diff(program.message_ptr)
+    numbers = [0] * len(program.plane)
+    stands: dict[int, set[tuple[int, int]]] = {}
+    number = 0
+    for plane, _, entries in runs:
+        wanted = {
+            _spelling(fabric.planes[plane], int(program.src_port[e]), int(program.dst_port[e]))
+            for e in entries
+        }
+        if carried[entries].any() and not wanted <= stands.get(plane, set()):
+            number += 1
+            stands[plane] = wanted
+        for e in entries:
+            numbers[e] = number
+    return numbers
+
+
 def _port_arcs(
     program: OrderedProgram, graph: TaskGraph, fabric: Fabric
 ) -> tuple[Int64s, Int64s, int]:
@@ -201,6 +229,7 @@ def _port_arcs(
     carried: dict[int, list[int]] = {}  # request -> its messages
     circuit: dict[int, tuple[int, ...]] = {}
     last_sent: dict[tuple[int, int, int], int] = {}  # request and output's node -> last message
+    configuration = _configurations(program, fabric)
     for e in range(len(program.plane)):
         number, src, dst = (
             int(column[e]) for column in (program.plane, program.src_port, program.dst_port)
@@ -209,7 +238,7 @@ def _port_arcs(
         halves = [(number, *half) for half in port_halves(plane, src, dst)]
         identity = (number, *_spelling(plane, src, dst))
         if plane.all_stop:
-            identity = (number, -1, int(program.matching[e]))
+            identity = (number, -1, configuration[e])
             halves = [(number, "plane", 0)]
         elif plane.kind == "eps":
             identity, halves = (number, src, -1), [(number, "out", src)]

@@ -274,19 +274,29 @@ class _Wishes:
 
 
 def _wanted(program: OrderedProgram, fabric: Fabric, iterations: int) -> list[Stand]:
-    """Merge equal neighbours, cyclically, into what must stand; initial circuits come first."""
+    """Merge equal neighbours, cyclically, into what must stand; initial circuits come first.
+
+    Entries without messages ask for nothing, unless others of their configuration have some.
+    """
     wishes = _Wishes(fabric)
     for plane, src, dst in program.initial_circuits:
         wishes.hold(plane, src, dst)
     planes, matchings = program.plane.tolist(), program.matching.tolist()
     circuits = list(zip(program.src_port.tolist(), program.dst_port.tolist(), strict=True))
+    carried = np.diff(program.message_ptr).tolist()
     configurations: dict[tuple[int, int], set[tuple[int, int]]] = {}
-    for key, circuit in zip(zip(planes, matchings, strict=True), circuits, strict=True):
-        configurations.setdefault(key, set()).add(circuit)
+    asking: set[tuple[int, int]] = set()  # configurations with messages
+    for e, key in enumerate(zip(planes, matchings, strict=True)):
+        configurations.setdefault(key, set()).add(circuits[e])
+        if carried[e]:
+            asking.add(key)
     for iteration in range(iterations):
         last: tuple[int, int] | None = None
         for e, key in enumerate(zip(planes, matchings, strict=True)):
-            if fabric.planes[key[0]].all_stop and key != last:
+            whole = fabric.planes[key[0]].all_stop
+            if (key not in asking) if whole else carried[e] == 0:
+                continue
+            if whole and key != last:
                 wishes.change(key[0], configurations[key])
             last = key
             wishes.hold(key[0], *circuits[e], (iteration, e))

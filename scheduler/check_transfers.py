@@ -50,7 +50,7 @@ def check_transfers(
     violations = [
         *examples("every byte once", _unbalanced(graph, timeline)),
         *examples("a message lasts as its transfers", _wrong_spans(graph, timeline, tolerance_ns)),
-        *examples("a transfer takes its circuit", _astray(graph, fabric, timeline)),
+        *examples("a transfer takes its circuit", _astray(graph, fabric, program, timeline)),
     ]
     if violations:
         return violations
@@ -117,10 +117,11 @@ def _wrong_spans(
         yield f"transfer {row + 1}", "it is listed after one that started later"
 
 
-def _outputs(fabric: Fabric, timeline: Timeline) -> Int64s:
-    """The sending port of each transfer, numbered over all planes; on packet switches its node's.
+def _outputs(fabric: Fabric, program: Program, timeline: Timeline) -> Int64s:
+    """The sending port of each transfer, numbered over all planes.
 
-    NONE where the circuit does not join the transfer's nodes.
+    On packet switches it is the one an ordered program says, else the first of its node. NONE where
+    the circuit does not join the transfer's nodes.
     """
     moved, circuits = timeline.transfers, timeline.circuits
     base = np.cumsum([0, *(plane.ports for plane in fabric.planes)])
@@ -143,12 +144,20 @@ def _outputs(fabric: Fabric, timeline: Timeline) -> Int64s:
                 [(*fabric.ports_of(number, n), NONE)[0] for n in range(fabric.nodes)]
             )
             out[mine] = base[number] + first[moved.from_node[mine]]
+    if isinstance(program, OrderedProgram):
+        planned = np.full(len(timeline.ready_ns) // timeline.iterations, NONE, np.int64)
+        entry = entry_of(program)
+        planned[program.message] = base[program.plane[entry]] + program.src_port[entry]
+        packet = _on_packets(fabric, timeline)
+        out[packet] = planned[moved.task[packet] % len(planned)]
     return out
 
 
-def _astray(graph: TaskGraph, fabric: Fabric, timeline: Timeline) -> Iterator[tuple[str, str]]:
+def _astray(
+    graph: TaskGraph, fabric: Fabric, program: Program, timeline: Timeline
+) -> Iterator[tuple[str, str]]:
     moved = timeline.transfers
-    for row in np.flatnonzero(_outputs(fabric, timeline) == NONE).tolist():
+    for row in np.flatnonzero(_outputs(fabric, program, timeline) == NONE).tolist():
         what = f"it goes from node {moved.from_node[row]} to {moved.to_node[row]} on plane"
         circuit = "no circuit" if moved.circuit[row] == NONE else f"circuit {moved.circuit[row]}"
         yield f"transfer {row}", f"{what} {moved.plane[row]} by {circuit}"
@@ -232,7 +241,7 @@ def _said(time_ns: int) -> str:
 def _shared(
     fabric: Fabric, program: Program, timeline: Timeline, tolerance_ns: int
 ) -> Iterator[tuple[str, str]]:
-    moved, out = timeline.transfers, _outputs(fabric, timeline)
+    moved, out = timeline.transfers, _outputs(fabric, program, timeline)
     order = np.lexsort((moved.start_ns, out))
     if isinstance(program, TimedProgram):  # queues share the ports of packet planes
         order = order[~_on_packets(fabric, timeline)[order]]
@@ -277,7 +286,10 @@ def _disordered(
 def _off_the_plan(
     graph: TaskGraph, fabric: Fabric, program: OrderedProgram, timeline: Timeline
 ) -> Iterator[tuple[str, str]]:
-    """Each message goes by its entry's circuit, after those listed before it at its output."""
+    """Each message goes by its entry's circuit, after those listed before it at its output.
+
+    The outputs of a packet switch are first in, first out: by ready time, then id.
+    """
     moved = timeline.transfers
     stands, wrong = stands_of(program, fabric, timeline)
     if wrong:
@@ -296,15 +308,17 @@ def _off_the_plan(
     for row in np.flatnonzero((circuit != moved.circuit) | (plane != moved.plane)).tolist():
         what = f"it goes by circuit {moved.circuit[row]} of plane {moved.plane[row]}"
         yield f"transfer {row}", f"{what}, the plan says {circuit[row]} of plane {plane[row]}"
-    rank = moved.task - base + place[base]
-    out = _outputs(fabric, timeline)
-    order = np.lexsort((rank, out))
+    packet = moved.circuit == NONE
+    first = np.where(packet, timeline.ready_ns[moved.task], 0)
+    rank = np.where(packet, moved.task, moved.task - base + place[base])
+    out = _outputs(fabric, program, timeline)
+    order = np.lexsort((rank, first, out))
     same = out[order[1:]] == out[order[:-1]]
     early = moved.start_ns[order[1:]] < moved.start_ns[order[:-1]]
     for k in np.flatnonzero(same & early).tolist():
         yield (
             f"transfer {order[k + 1]}",
-            f"it overtakes transfer {order[k]}, which the plan lists first",
+            f"it overtakes transfer {order[k]}, whose turn is first",
         )
 
 
