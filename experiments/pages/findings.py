@@ -48,6 +48,8 @@ def phase_diagram(frame: pl.DataFrame) -> list[str]:
             line.append(_sufficing(mine))
         rows.append(line)
     best = [(time_of(row) / time_of(c["flux"]), row) for c in grouped if (row := best_other(c))]
+    if not best:
+        return []
     ratio, row = max(best, key=lambda pair: pair[0])
     faster = sum(r < 1 / TIED for r, _ in best)
     return [
@@ -180,37 +182,48 @@ def nic_buffer(frame: pl.DataFrame) -> list[str]:
 
 
 def jitter(frame: pl.DataFrame) -> list[str]:
-    """Return iteration time by spread of the compute times."""
+    """Return iteration time by what nobody knew when planning, for each kind of it."""
     done = good(frame)
-    spreads = list(done["jitter"].unique(maintain_order=True))
-    rows = []
-    for delay in done["topology.delay"].unique(maintain_order=True):
-        for name in done["scheduler"].unique(maintain_order=True):
-            part = done.filter((pl.col("scheduler") == name) & (pl.col("topology.delay") == delay))
-            found = {
-                s: [
-                    time_of(r)
-                    for r in part.filter(pl.col("jitter").eq_missing(s)).iter_rows(named=True)
-                ]
-                for s in spreads
-            }
-            still = middle(found[None]) if found.get(None) else None
-            line = [delay, name, format_duration(still) if still else "-"]
-            for s in spreads:
-                if s is not None:
-                    mine = found[s]
-                    line.append(
-                        f"{times(middle(mine) / still)} ({times(min(mine) / still)} to {times(max(mine) / still)})"
-                        if mine and still
-                        else "-"
-                    )
-            rows.append(line)
-    return [
-        "## What jitter costs",
-        "Without jitter, and with it as a multiple of that time: median and range over seeds. Plans are made from the "
-        "undisturbed workload.",
-        table(["tau", "scheduler", "none", *(s for s in spreads if s is not None)], rows),
+    parts = [
+        "## What it costs that durations and sizes are not those of the plan",
+        "The first column of times is the least perturbed; the others are multiples of it: median over seeds, and their range. Every scheduler meets the same durations and sizes.",
     ]
+    for label in done["label"].unique(maintain_order=True):
+        part = done.filter(pl.col("label") == label)
+        column = max(
+            _PERTURBED, key=lambda name: part[name].n_unique() if name in part.columns else 0
+        )
+        parts += [f"### {label}, by {column}", _perturbed(part, column)]
+    return parts
+
+
+_PERTURBED: Final = ("jitter", "straggler", "skew")
+
+
+def _perturbed(part: pl.DataFrame, column: str) -> str:
+    values = list(part[column].unique(maintain_order=True))
+    rows = []
+    for delay in part["topology.delay"].unique(maintain_order=True):
+        for name in part["scheduler"].unique(maintain_order=True):
+            mine = part.filter((pl.col("scheduler") == name) & (pl.col("topology.delay") == delay))
+            found = [
+                [
+                    time_of(r)
+                    for r in mine.filter(pl.col(column).eq_missing(v)).iter_rows(named=True)
+                ]
+                for v in values
+            ]
+            if not found[0]:
+                continue
+            base = middle(found[0])
+            line = [delay, name, format_duration(base)]
+            for each in found[1:]:
+                span = f" ({times(min(each) / base)} to {times(max(each) / base)})" if each else ""
+                line.append(times(middle(each) / base) + span if each else "-")
+            rows.append(line)
+    return table(
+        ["tau", "scheduler", *(f"{v:g}" if isinstance(v, float) else str(v) for v in values)], rows
+    )
 
 
 def scale(frame: pl.DataFrame) -> list[str]:

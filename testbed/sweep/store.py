@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from testbed.sweep.point import Point
 
-__all__ = ["Outcome", "Store", "read_table"]
+__all__ = ["Outcome", "Store", "read_table", "table_of"]
 
 EXPERIMENT: Final = "experiment.toml"
 TABLE: Final = "table.parquet"
@@ -85,24 +85,29 @@ class Store:
 
     def write_table(self, points: Sequence[Point]) -> pl.DataFrame:
         """Write the table of those `points` that are finished, and return it."""
-        import polars as pl
-
-        rows = [
-            {
-                "point": point.id,
-                "mode": point.mode,
-                **_columns(outcome.settings),
-                **outcome.result,
-                "error": outcome.error,
-            }
-            for point in points
-            if (outcome := self.find(point)) is not None
-        ]
-        frame = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+        found = ((point, self.find(point)) for point in points)
+        frame = table_of([(point, outcome) for point, outcome in found if outcome is not None])
         beside = self.path / f".{TABLE}.part"
         frame.write_parquet(beside)
         beside.replace(self.path / TABLE)
         return frame
+
+
+def table_of(outcomes: Sequence[tuple[Point, Outcome]]) -> pl.DataFrame:
+    """Return the table of points and what is known of them."""
+    import polars as pl
+
+    rows = [
+        {
+            "point": point.id,
+            "mode": point.mode,
+            **_columns(outcome.settings),
+            **outcome.result,
+            "error": outcome.error,
+        }
+        for point, outcome in outcomes
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
 
 def _is_strange(path: Path) -> bool:
