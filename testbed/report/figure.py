@@ -26,6 +26,7 @@ _PLAIN: Final = (
     "mode", "label", "scheduler", "seed", "budget", "lookahead", "iterations", "skip", "phases",
     "dilation",
 )  # fmt: skip
+_NO_AXIS: Final = ("label", "phases")  # a name decides nothing, and y is of the first phase
 _UNITS: Final = ("_ns", "_bps", "_bytes")
 _SPAN: Final = {"quartiles": (0.25, 0.75), "range": (0.0, 1.0)}
 _UNSET: Final = "-"
@@ -151,7 +152,7 @@ def _numeric(frame: pl.DataFrame, name: str) -> str:
 
 
 def _relative(frame: pl.DataFrame, y: str, by: str, relative_to: str) -> pl.DataFrame:
-    same = [name for name in settings_of(frame) if name != by]
+    same = [name for name in settings_of(frame) if name not in (by, *_NO_AXIS)]
     base = frame.filter(_text(by) == relative_to).select(*same, pl.col(y).alias("_base"))
     if base.is_empty():
         known = ", ".join(map(_word, frame[by].unique(maintain_order=True)))
@@ -230,8 +231,8 @@ def _caption(
         if name in (x, by, *facets, "mode", "iterations", "skip"):
             continue
         values = [_word(value) for value in frame[name].unique(maintain_order=True)]
-        if len(values) > 1 and name in ("label", "phases"):
-            continue  # a name is no setting, and y is from the first phase
+        if len(values) > 1 and name in _NO_AXIS:
+            continue
         if len(values) > 1:
             varied.append(f"{name_of(name)} {', '.join(values)}")
         elif values != [_UNSET]:
