@@ -65,7 +65,7 @@ def _what_was_run(name: str, points: Sequence[Point], frame: pl.DataFrame) -> li
     words = {"simulate": "simulated", "run": "emulated with real packets"}
     counts = [f"{had[mode]} of {count} points {words[mode]}" for mode, count in wanted.items()]
     failed = frame.filter(pl.col("error").is_not_null())
-    text = f"Here: {', '.join(counts)}; [{name}.parquet]({name}.parquet) has a row for each."
+    text = f"Here: {', '.join(counts)}; [{name}.parquet]({name}.parquet) has a row for each. Simulated ones do not depend on the machine, `plan_wall_s` apart."
     if had.total() < wanted.total():
         text += " The others were not run: the same command goes on with them."
     parts = [
