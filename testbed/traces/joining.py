@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from testbed.traces.capture import MOST_RANKS
+from testbed.traces.demand import seen_once
 from testbed.traces.membership import settle_names, supply
 from topologies.errors import InputError
 
@@ -148,9 +149,12 @@ def _choose(listed: list[Recording], options: Options) -> Recording:
 def _add_up(listed: list[Recording]) -> Recording:
     """Add up what several files tell about one rank."""
     first, *others = listed
+    count = sum(len(recording.calls) for recording in listed)
+    first.calls = seen_once(listed)
     for other in others:
-        first.calls += other.calls
         first.losses.merge(other.losses)
+    what = "messages that several captures saw: counted once"
+    first.losses.add(what, first.path, count - len(first.calls))
     first.calls.sort(key=lambda call: call.issued_ns or 0)
     return first
 

@@ -12,6 +12,7 @@ from testbed.traces.aicb import Aicb
 from testbed.traces.assembly import Options, assemble
 from testbed.traces.chakra import Chakra, ChakraJson
 from testbed.traces.comms_replay import CommsReplay
+from testbed.traces.demand import number_hosts
 from testbed.traces.execution_trace import ExecutionTrace
 from testbed.traces.flight_recorder import FlightRecorder
 from testbed.traces.goal import Goal
@@ -147,6 +148,7 @@ def _or_refuse(recordings: list[Recording], paths: list[Path | str]) -> list[Rec
     if not recordings:
         why = f"no file in it is one of {', '.join(IMPORTERS)}"
         raise InputError("there is no trace to load", _name(paths), why, "give trace files")
+    number_hosts(recordings)
     return recordings
 
 

@@ -7,6 +7,8 @@ packet, or is an Only; packets sent again are counted once. A rank is an IP addr
 Frames of our own emulated fabric are known by their MAC addresses (02:fb:00, plane, port). Their
 payload begins with iteration, message, offset and length of the virtual bytes they stand for: those
 are counted, and a rank is the node of a fabric with one port per node and plane.
+
+Captures of several hosts may be given together: what both ends of a link saw counts once.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import ipaddress
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from testbed.traces.demand import Message, recordings_of
+from testbed.traces.demand import Message, address_order, recordings_of
 from topologies.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ class Pcap:
             )
         if all(packet.virtual is not None for packet in packets):
             return recordings_of(_virtual_messages(packets), blob.path, self.name)
-        addresses = sorted({a for p in packets for a in (p.src, p.dst)}, key=_numeric)
+        addresses = sorted({a for p in packets for a in (p.src, p.dst)}, key=address_order)
         rank = {address: place for place, address in enumerate(addresses)}
         messages, partial = _messages(packets, rank)
         recordings = recordings_of(
@@ -108,11 +110,6 @@ class Pcap:
             what = "messages that the capture cut off at one end"
             recordings[0].losses.add(what, blob.path, partial)
         return recordings
-
-
-def _numeric(address: str) -> tuple[int, int]:
-    parsed = ipaddress.ip_address(address)
-    return parsed.version, int(parsed)
 
 
 def _packets(data: bytes, path: str) -> Iterator[_Packet]:
@@ -193,7 +190,7 @@ def _virtual_messages(packets: list[_Packet]) -> list[Message]:
         parts.setdefault(key, set()).add((offset, length))
         dated[key] = packet.time_ns
     return [
-        Message(dated[key], key[0], key[1], sum(n for _, n in seen), key[3], key[2])
+        Message(dated[key], key[0], key[1], sum(n for _, n in seen), key[3], key[2], sequence=0)
         for key, seen in parts.items()
     ]
 
@@ -250,7 +247,7 @@ def _messages(packets: list[_Packet], rank: dict[str, int]) -> tuple[list[Messag
                 continue
             size = open_bytes.pop(queue)
         if size:
-            messages.append(
-                Message(packet.time_ns, rank[packet.src], rank[packet.dst], size, packet.queue)
-            )
+            ends = rank[packet.src], rank[packet.dst]
+            last = packet.sequence
+            messages.append(Message(packet.time_ns, *ends, size, packet.queue, sequence=last))
     return messages, partial + len(open_bytes)

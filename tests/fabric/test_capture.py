@@ -102,10 +102,10 @@ def replayed(graph: TaskGraph) -> NDArray[np.int64]:
     return matrix
 
 
-def imported(path: Path) -> list[NDArray[np.int64]]:
+def imported(paths: list[Path]) -> list[NDArray[np.int64]]:
     """The byte matrix of each iteration."""
     matrices = np.zeros((ITERATIONS, NODES, NODES), np.int64)
-    workload = load_workload(path)
+    workload = load_workload(paths)
     assert workload.iterations == tuple(range(ITERATIONS))
     for op in workload.operations:
         assert isinstance(op, Collective)
@@ -129,12 +129,18 @@ def test_captures_import_to_the_matrix_that_was_replayed(
     assert sent is not None
     assert sum(map(len, frames)) >= 2 * int(sent.sum())
     whole = replayed(graph)
-    for node in range(NODES):
-        path = write_pcap(tmp_path / f"h{node}.pcap", frames[node])
+    paths = [write_pcap(tmp_path / f"h{node}.pcap", frames[node]) for node in range(NODES)]
+    for node, path in enumerate(paths):
         own = np.zeros_like(whole)
         own[node], own[:, node] = whole[node], whole[:, node]
-        for matrix in imported(path):
+        for matrix in imported([path]):
             assert (matrix == own).all()
+    for given in (paths, paths[::2], paths[1:]):
+        seen = [int(path.stem[1:]) for path in given]
+        for matrix in imported(given):
+            assert (matrix[seen] == whole[seen]).all()
+            assert (matrix[:, seen] == whole[:, seen]).all()
+            assert (matrix == whole).all() == (len(given) > NODES // 2)
     merged = sorted(frame for listed in frames for frame in listed)  # each was seen at both ends
-    for matrix in imported(write_pcap(tmp_path / "all.pcap", merged)):
+    for matrix in imported([write_pcap(tmp_path / "all.pcap", merged)]):
         assert (matrix == whole).all()

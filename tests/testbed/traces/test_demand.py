@@ -13,6 +13,7 @@ from demand_maker import (
     SEND_FIRST,
     SEND_LAST,
     SEND_MIDDLE,
+    SEND_ONLY,
     export,
     frame,
     mark,
@@ -75,15 +76,49 @@ def test_a_capture_on_the_emulated_fabric_gives_what_was_replayed(tmp_path: Path
                     serial=serial,
                 )  # fmt: skip
                 frames += [ours(src, dst, message % 2, what)] * (1 + (serial == 5))  # once again
-    workload = load_workload(pcap(tmp_path / "x.pcap", frames))
-    assert workload.iterations == (0, 1)
-    for iteration in (0, 1):
-        found = {
-            (op.root, op.peer, op.tag): op.ranks[op.root].in_bytes
-            for op in workload.operations
-            if isinstance(op, Collective) and op.root is not None and op.iter == iteration
-        }
-        assert found == sent
+    whole = pcap(tmp_path / "x.pcap", frames)
+    part = pcap(tmp_path / "y.pcap", frames[3:-2])  # the other end's, begun late and ended early
+    for given in ([whole], [whole, part], [part, whole]):
+        workload = load_workload(given)
+        assert workload.iterations == (0, 1)
+        for iteration in (0, 1):
+            found = sorted(
+                (op.root, op.peer, op.tag, op.ranks[op.root].in_bytes)
+                for op in workload.operations
+                if isinstance(op, Collective) and op.root is not None and op.iter == iteration
+            )
+            assert found == [(*ends, size) for ends, size in sorted(sent.items())]
+
+
+def test_captures_of_both_ends_count_a_message_once(tmp_path: Path) -> None:
+    """Three hosts: 0 and 1 saw what they exchanged, 1 and 2 too; each numbers from its lowest."""
+    between = {
+        (0, 1): [frame(0, 1, SEND_FIRST, 7, 1000), frame(0, 1, SEND_LAST, 8, 500)],
+        (1, 0): [frame(1, 0, SEND_ONLY, 3, 5), frame(1, 0, SEND_ONLY, 4, 5)],
+        (2, 1): [frame(2, 1, SEND_ONLY, 1, 64)],
+    }
+    paths = []
+    for host in range(3):
+        frames = [f for ends, listed in between.items() if host in ends for f in listed]
+        paths.append(pcap(tmp_path / f"h{host}.pcap", frames))
+    for given in (paths, paths[::-1], paths[1:]):  # the middle one saw everything
+        workload = load_workload(given)
+        assert sorted(matrix(workload)) == [(0, 1, 1500), (1, 0, 5), (1, 0, 5), (2, 1, 64)]
+        assert workload.placement == {0: "10.0.0.9", 1: "10.0.0.10", 2: "10.0.0.11"}
+    apart = load_workload([paths[0], paths[2]])
+    assert sorted(matrix(apart)) == [(0, 1, 1500), (1, 0, 5), (1, 0, 5), (2, 1, 64)]
+    counts = {loss.what: loss.count for loss in load_workload(paths).losses}
+    assert counts["messages that several captures saw: counted once"] == 2 * 4
+    assert not any("several captures" in loss.what for loss in apart.losses)
+
+
+def test_sequence_numbers_that_come_again_are_other_messages(tmp_path: Path) -> None:
+    """A queue pair reset in between: both captures saw the same message twice."""
+    twice = [frame(0, 1, SEND_ONLY, 9, 64), frame(0, 1, SEND_ONLY, 2**23 + 9, 8)]
+    twice += [frame(0, 1, SEND_ONLY, 2**24 - 1, 8), frame(0, 1, SEND_ONLY, 9, 64)]
+    paths = [pcap(tmp_path / f"{n}.pcap", twice) for n in (0, 1)]
+    wanted = [(0, 1, 8), (0, 1, 8), (0, 1, 64), (0, 1, 64)]
+    assert sorted(matrix(load_workload(paths))) == sorted(matrix(load_workload(paths[0]))) == wanted
 
 
 def test_sequence_numbers_wrap(tmp_path: Path) -> None:
