@@ -1,6 +1,8 @@
 """Every trace that has all its ranks, on the emulated fabric: measured, and checked from its files.
 
 What was captured on CPUs computes for hundreds of milliseconds; it is scaled to a GPU's share.
+"fabric" is how long the replay itself took on the wall, "command" all of `fluxbed run`: planning,
+building the network and measuring what the machine carries, which waits for other work on it.
 
     python benchmarks/all_traces.py [DIRECTORY] [NAME ...]
 
@@ -69,10 +71,14 @@ def replay(paths: list[Path], directory: Path, compute_scale: float) -> tuple[bo
         return False, done.stderr.strip().splitlines()[-1]
     (row,) = json.loads(done.stdout)
     checked = fluxbed("check", row["run"])
+    manifest = json.loads((run / "manifest.json").read_text())
+    summary = json.loads((run / "summary.json").read_text())
+    fabric_s = sum(summary["iterations_ns"]) * manifest["dilation"] / 1e9
     predicted, measured = (row[key] / 1e3 for key in ("predicted_iteration_ns", "iteration_ns"))
     verdict = "passed" if checked.returncode == 0 else checked.stderr.strip().splitlines()[-1]
+    took = f"{fabric_s:6.1f} s {wall_s:6.1f} s"
     figures = f"{predicted:12.1f} {measured:12.1f} {100 * (measured / predicted - 1):+7.2f} %"
-    return checked.returncode == 0, f"{figures} {row['lost_bytes']:6} {wall_s:6.1f} s  {verdict}"
+    return checked.returncode == 0, f"{figures} {row['lost_bytes']:6} {took}  {verdict}"
 
 
 def main() -> int:
@@ -84,7 +90,8 @@ def main() -> int:
     chosen = {"bundled": [BUNDLED]}
     chosen |= {name: sorted(traces.glob(pattern)) for name, pattern in TRACES.items()}
     print(f"{FABRIC}; {SCHEDULER}; {ITERATIONS} iterations")
-    print(f"{'trace':30} {'predicted us':>12} {'measured us':>12} {'':9} {'lost':>6}")
+    heads = f"{'predicted us':>12} {'measured us':>12} {'':9} {'lost':>6}"
+    print(f"{'trace':30} {heads} {'fabric':>8} {'command':>8}  check")
     passed = True
     for name, paths in chosen.items():
         if words and name not in words:

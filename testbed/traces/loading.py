@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -37,6 +38,7 @@ __all__ = ["IMPORTERS", "Importer", "build", "load_recordings", "load_workload",
 
 _HEAD: Final = 2**16
 _HEADER: Final = 200
+_SCHEDULE: Final = re.compile(rb"[,\s]*\d+(?:UNSHARD|RESHARD|(?:SEND_|RECV_)?[FBIW]\d+)\s*[,\n]")
 _EXPORT: Final = b"fluxbed_header"  # in Chakra traces that were workloads of ours
 
 
@@ -165,6 +167,10 @@ def _read(blob: Blob, data: bytes, importer: str | None) -> list[Recording]:
             return candidate.read(blob)
     if not blob.named:
         return []
+    if _SCHEDULE.match(head):
+        why = "it says in which order stages work, not what they compute and send"
+        fix = "make a step that runs it with fluxbed synth MODEL --schedule"
+        raise InputError("this is a pipeline schedule", blob.path, why, fix)
     raise InputError(
         "this is no trace fluxbed knows",
         blob.path,

@@ -125,6 +125,10 @@ UNTOLD: Final = {
         "9216 ranks would make 30633984 calls, because more than 20000000 are not held in memory: "
         "choose some ranks with --ranks, best those of whole groups"
     ),
+    "schedules/example.csv": (
+        "this is a pipeline schedule, because it says in which order stages work, not what they "
+        "compute and send: make a step that runs it with fluxbed synth MODEL --schedule"
+    ),
     "chakra/json_trace.tar.gz": (
         "rank 0 appears twice, because jsonData/chakra.0.json is of the same rank and steps: give "
         "each rank once, as ARCHIVE!MEMBER for one file of an archive"
