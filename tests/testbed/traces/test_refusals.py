@@ -282,7 +282,10 @@ def zstandard(content: bytes) -> bytes:
 
 def test_damaged_archives(tmp_path: Path) -> None:
     packed = gzip.compress(json.dumps(plain(0)).encode())
-    assert "the compressed data is damaged" in refusal(tmp_path, packed[:-20])
+    assert refusal(tmp_path, packed[:-20]) == (
+        "t0.json: the compressed data is damaged, because compressed file ended before the "
+        "end-of-stream marker was reached: copy the file again, completely"
+    )
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="there is no trace to load"):
         load_workload(tmp_path / "empty")
@@ -327,7 +330,69 @@ def test_times_written_as_text_are_counted(tmp_path: Path) -> None:
 
 def test_a_world_of_one_has_nothing_to_replay(tmp_path: Path) -> None:
     alone = trace(0, [step(0, 0, 90), *compute(10, 20, 1)], world=1)
-    assert "no collective is left to replay" in refusal(tmp_path, alone)
+    assert refusal(tmp_path, alone) == (
+        "t0.json: no collective is left to replay, because none is recorded in the chosen steps by "
+        "all its members: record a distributed run, every rank of it"
+    )
+
+
+def execution_trace(rank: int, parents: dict[int, int]) -> dict[str, Any]:
+    """An ExecutionTrace of one all_reduce among others' operators, with these parents."""
+    tensors = [[9, 8, 0, 16, 4, "cuda:0"]]
+    values = [tensors, [1, False], ["0", "default_pg"], rank, "allreduce", [], [], 0, 1, 2]
+    row = {
+        "id": 7, "name": "record_param_comms", "outputs": {"values": []}, "ctrl_deps": 1,
+        "inputs": {
+            "values": values,
+            "shapes": [], "types": ["GenericList[Tensor(float)]"],
+        },
+    }  # fmt: skip
+    others = [
+        {"id": n, "name": "aten::mm", "ctrl_deps": parent, "inputs": {"values": []}}
+        for n, parent in parents.items()
+    ]
+    return {"schema": "1.1.1-chakra.0.0.4", "pid": 4, "nodes": [row, *others]}
+
+
+DEEP = {n: n - 1 for n in range(10, 50_010)}
+
+
+@pytest.mark.parametrize(
+    "parents", [{8: 4000}, {8: 9, 9: 8}, {8: 2**70}, DEEP], ids=["none", "circle", "huge", "deep"]
+)
+def test_parents_of_any_kind(tmp_path: Path, parents: dict[int, int]) -> None:
+    """Nobody waits for a parent: dangling, circular and deep ones change nothing."""
+    for rank in (0, 1):
+        path = tmp_path / f"et_rank{rank}.json"
+        path.write_text(json.dumps(execution_trace(rank, parents)))
+    (reduce,) = load_workload(tmp_path).operations
+    assert isinstance(reduce, Collective)
+    assert (reduce.kind, sorted(reduce.ranks)) == ("all_reduce", [0, 1])
+    assert {part.in_bytes for part in reduce.ranks.values()} == {64}
+
+
+@pytest.mark.parametrize("place", ["ts", "dur", "pid", "tid", "correlation", "step", "base"])
+def test_integers_beyond_64_bits_are_counted(tmp_path: Path, place: str) -> None:
+    large = 2**70
+    odd, extra = plain(1), event("kernel", "gemm", 4010, 1)
+    if place == "step":
+        extra = step(large, 4000, 400)
+    elif place == "base":
+        odd["baseTimeNanoseconds"] = large
+    elif place == "correlation":
+        extra["args"]["correlation"] = large
+    else:
+        extra[place] = large
+    odd["traceEvents"].append(extra)
+    workload = load_workload(put(tmp_path, plain(0), odd))
+    counts = {loss.what: loss.count for loss in workload.losses}
+    told = {
+        "ts": "events without a usable time or name",
+        "dur": "events without a usable time or name",
+        "base": "times counted from an unusable base: taken as from 0",
+    }
+    assert place not in told or counts[told[place]] == 1
+    assert [op.kind for op in workload.operations if isinstance(op, Collective)] == ["all_reduce"]
 
 
 @settings(max_examples=120, deadline=None)
