@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
+from topologies.errors import MachineError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -211,3 +213,81 @@ def test_only_names_a_setting(fluxbed: Any, experiment: Path, tmp_path: Path) ->
             "see the experiment's lists\n"
         ),
     )
+
+
+MIXED = (
+    EXPERIMENT.replace('"rotor-direct", "greedy", "static"', '"greedy"').replace(
+        '["10us", "1ms"]', '"10us"'
+    )
+    + '[[grids]]\n[[grids]]\nmode = "run"\nlabel = "on packets"\n'
+    '[[figures]]\nname = "both"\nx = "mode"\ny = "iteration_ns"\n'
+    '[[figures]]\nname = "none"\nx = "mode"\ny = "iteration_ns"\nwhere = { mode = ["x"] }\n'
+)
+
+
+@pytest.fixture
+def mixed(step: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An experiment with a simulated and an emulated point, and a machine that emulates."""
+    monkeypatch.setattr("testbed.emulator.capabilities.require_emulation", lambda: None)
+    path = step.parent / "mixed.toml"
+    path.write_text(MIXED, encoding="utf-8")
+    return path
+
+
+def staged(overload: list[str]) -> type:
+    """A stage that measures what it is told."""
+
+    class Stage:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def execute(self, attempt: Any) -> dict[str, Any]:
+            drops = {"dark": 0, "unconnected": 0, "conflict": 0}
+            return {
+                "scheduler": attempt.contender.label, "status": "ok", "run": str(attempt.output),
+                "iteration_ns": 1e6, "predicted_iteration_ns": 1e6, "difference": 0.0,
+                "lost_bytes": 0, "drops": drops, "overload": overload, "dilation": 2.0,
+            }  # fmt: skip
+
+    return Stage
+
+
+def test_emulated_grids_come_after_the_simulated_ones_and_say_whether_pace_was_kept(
+    fluxbed: Any, mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.cli.stage.Stage", staged(["frames are late"]))
+    words = ["sweep", mixed, "-o", tmp_path / "s", "-j", 1]
+    code, _, err = fluxbed(*words)
+    assert code == 0
+    frame = pl.read_parquet(tmp_path / "s" / "table.parquet")
+    assert frame["mode"].to_list() == ["simulate", "run"]
+    assert frame["label"].to_list() == [None, "on packets"]
+    assert frame["iterations"].to_list() == [12, 4]
+    assert frame["pace"].to_list() == [None, "not kept"]
+    assert frame["overload"].to_list() == [None, "frames are late"]
+    assert frame["drops.dark"].to_list() == [None, 0]
+    assert frame["run"].to_list() == [None, frame["point"][1]]
+    assert (tmp_path / "s" / "both.svg").read_bytes().startswith(b"<?xml")
+    assert "none.svg is not drawn: figure: nothing is left to draw" in err
+    monkeypatch.setattr("testbed.cli.stage.Stage", staged([]))
+    assert fluxbed(*words, "--retry", "--only", "mode=run")[0] == 0
+    again = pl.read_parquet(tmp_path / "s" / "table.parquet")
+    assert again["pace"].to_list() == [None, "kept"]
+    assert again["iteration_ns"][0] == frame["iteration_ns"][0]
+
+
+def test_where_nothing_can_be_emulated_the_simulated_points_are_kept(
+    fluxbed: Any, mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise MachineError("no emulation", "here", "it is a test", "use another machine")
+
+    monkeypatch.setattr("testbed.emulator.capabilities.require_emulation", refuse)
+    code, _, err = fluxbed("sweep", mixed, "-o", tmp_path / "s", "-j", 1)
+    assert code == 4
+    assert "here: no emulation, because it is a test: use another machine" in err
+    assert pl.read_parquet(tmp_path / "s" / "table.parquet")["mode"].to_list() == ["simulate"]
+    code, _, err = fluxbed(
+        "sweep", mixed, "-o", tmp_path / "s", "--only", "mode=run", "--dask", "tcp://10.0.0.1:1"
+    )
+    assert code == 2
+    assert "an emulation needs this machine for itself" in err
