@@ -84,18 +84,24 @@ class LiveView:
         from rich.text import Text
 
         grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", no_wrap=True)
         done = self.monitor.tasks_done
         grid.add_row("done", ProgressBar(total=self.tasks, completed=done, width=_BAR))
         for plane, line in enumerate(self.circuits()):
-            grid.add_row(f"plane {plane}", Text(line, no_wrap=True, overflow="ellipsis"))
+            lit = Text(line, no_wrap=True, overflow="ellipsis")
+            lit.highlight_regex(r"\d+>-", "yellow")
+            grid.add_row(f"plane {plane}", lit)
         queues = self.queues()
         most = max((size for _, size in queues), default=0)
         for node, size in queues:
-            full = "█" * round(_BAR * size / most) if most else ""
-            grid.add_row(f"NIC h{node}", f"{full} {format_bytes(size)}".strip())
+            full = "━" * round(_BAR * size / most) + " " if size else ""
+            grid.add_row(
+                f"NIC h{node}", Text(full, style="cyan").append(format_bytes(size), "default")
+            )
         return Group(
-            Text(self.progress(), no_wrap=True, overflow="ellipsis"),
+            Text(self.progress(), style="bold", no_wrap=True, overflow="ellipsis"),
             grid,
+            Text("a port > the port its light reaches, - in the dark", style="dim"),
         )
 
 
