@@ -19,7 +19,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
     "KERNEL_SOURCES",
@@ -92,8 +92,19 @@ def _compiled(function: Function, **options: bool) -> Function:
     directory = cache_directory()
     if directory is not None:
         numba.config.CACHE_DIR = str(directory)
-    compiled: Function = numba.njit(nogil=True, cache=directory is not None, **options)(function)
-    return compiled
+    compiled: Any = numba.njit(nogil=True, cache=directory is not None, **options)(function)
+    template = compiled.get_call_template
+
+    def any_constant(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:  # noqa: ANN401 (Numba's)
+        # Numba would compile a callee again for every constant it is called with
+        of_types = numba.types.unliteral
+        return template(
+            tuple(of_types(arg) for arg in args), {name: of_types(arg) for name, arg in kws.items()}
+        )
+
+    compiled.get_call_template = any_constant
+    same: Function = compiled
+    return same
 
 
 def interpreted(function: Function) -> Function:
