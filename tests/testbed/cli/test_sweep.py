@@ -291,3 +291,19 @@ def test_where_nothing_can_be_emulated_the_simulated_points_are_kept(
     )
     assert code == 2
     assert "an emulation needs this machine for itself" in err
+
+
+def test_a_cluster_of_two_workers_finds_what_this_machine_finds(
+    fluxbed: Any, experiment: Path, table: Path, tmp_path: Path
+) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra 'cluster' is not installed")
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp"
+    ) as workers:
+        words = ["sweep", experiment, "-o", tmp_path / "s", "--dask", workers.scheduler_address]
+        assert fluxbed(*words)[0] == 0
+    there, here = (
+        pl.read_parquet(path / "table.parquet").drop("plan_wall_s")
+        for path in (tmp_path / "s", table)
+    )
+    assert there.equals(here)
