@@ -20,11 +20,12 @@ from experiments.pages.tables import (
     time_of,
     times,
 )
-from topologies.units import format_bytes, format_duration
+from topologies.units import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_PERTURBED: Final = ("jitter", "straggler", "skew")
 _NEAR: Final = 1.05  # of a switch that changes in no time
 _SUFFICE: Final = 1.02  # of Flux's time is close enough to do without a plan
 
@@ -152,35 +153,6 @@ def parallelism(frame: pl.DataFrame) -> list[str]:
     ]
 
 
-def nic_buffer(frame: pl.DataFrame) -> list[str]:
-    """Return iteration time by size of the buffer."""
-    done = good(frame)
-    rows = []
-    sizes = list(done["nic_buffer"].unique(maintain_order=True))
-    for delay in done["topology.delay"].unique(maintain_order=True):
-        for name in done["scheduler"].unique(maintain_order=True):
-            part = done.filter((pl.col("scheduler") == name) & (pl.col("topology.delay") == delay))
-            mine = {row["nic_buffer"]: row for row in part.iter_rows(named=True)}
-            free = time_of(mine[None]) if None in mine else None
-            line = [delay, name, format_duration(free) if free else "-"]
-            line += [
-                times(time_of(mine[s]) / free) if s in mine and free else "-"
-                for s in sizes
-                if s is not None
-            ]
-            peak = format_bytes(mine[None]["nic_peak_bytes_eager"]) if None in mine else "-"
-            rows.append([*line, peak])
-    return [
-        "## What a finite buffer costs",
-        "Without limit, and with the buffer given as a multiple of that time; last, the peak without limit under eager "
-        "injection.",
-        table(
-            ["tau", "scheduler", "no limit", *(s for s in sizes if s is not None), "eager peak"],
-            rows,
-        ),
-    ]
-
-
 def jitter(frame: pl.DataFrame) -> list[str]:
     """Return iteration time by what nobody knew when planning, for each kind of it."""
     done = good(frame)
@@ -195,9 +167,6 @@ def jitter(frame: pl.DataFrame) -> list[str]:
         )
         parts += [f"### {label}, by {column}", _perturbed(part, column)]
     return parts
-
-
-_PERTURBED: Final = ("jitter", "straggler", "skew")
 
 
 def _perturbed(part: pl.DataFrame, column: str) -> str:

@@ -26,7 +26,6 @@ FINDINGS: Final[Mapping[str, Callable[[pl.DataFrame], list[str]]]] = {
     "phase-diagram": findings.phase_diagram,
     "switch-speed": findings.switch_speed,
     "parallelism": findings.parallelism,
-    "nic-buffer": findings.nic_buffer,
     "jitter": findings.jitter,
     "scale": findings.scale,
     "ablation": findings.ablation,
@@ -37,7 +36,8 @@ _ALLOWED: Final = (0.02, 0.05)  # of the prediction; the second at the shortest 
 def page_of(name: str, experiment: Experiment, points: Sequence[Point], frame: pl.DataFrame) -> str:
     """Return the page of an experiment, from its table."""
     parts = [f"# {experiment.title}", *_what_was_run(name, points, frame)]
-    parts += FINDINGS[name](frame)
+    if name in FINDINGS:
+        parts += FINDINGS[name](frame)
     emulated = frame.filter(pl.col("mode") == "run")
     if len(emulated):
         parts += _emulated(emulated)
