@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
 from testbed.cli.output import Column, format_option, note, print_records
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 __all__ = ["command"]
 
 
 def _number(value: float) -> str:
     return f"{value:,.6g}"
-
-
-def _flat(measures: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Name nested measures by their path: `hop_ns.p99`."""
-    for name, value in measures.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
 
 
 _COLUMNS: Final[list[Column]] = [
@@ -61,9 +48,10 @@ def command(context: click.Context, style: str, *, deep: bool) -> None:
     print_records(records, _COLUMNS, style)
     if deep:
         require_emulation()
-        measured = dict(_flat(dataclasses.asdict(deep_check())))
-        rows = [{"measure": name, "value": value} for name, value in measured.items()]
+        measured = deep_check()
+        rows = [{"measure": name, "value": value} for name, value in measured.facts().items()]
         print_records(rows, _MEASURES, style)
+        note(measured.verdict)
     if any(one.required and not one.ok for one in found):
         note("the emulated fabric does not run here; everything but `run` does")
         context.exit(4)

@@ -36,7 +36,6 @@ __all__ = ["Stage", "hosts_named"]
 
 _LATE: Final = ("lateness", "hop")  # of a frame's departure, and of its arrival
 _RESEND_US: Final = 1000.0  # a frame later than this is sent again: nothing is later unnoticed
-_SLEEPS: Final = 200
 _HOST: Final = re.compile(r"h(0|[1-9][0-9]{0,4})")
 
 
@@ -150,12 +149,12 @@ class Stage:
 
 def _examine(network: EmulatedFabric) -> _Machine:
     """Look at the machine, test its clock, and measure what it carries on `network`."""
+    from testbed.emulator.calibration import calibrate
     from testbed.emulator.capabilities import check_machine
-    from testbed.emulator.capacity import measure_capacity
-    from testbed.emulator.probe import measure_sleep
 
-    late_ns = measure_sleep(_SLEEPS)
-    capacity = measure_capacity(network)
+    calibration = calibrate(network)
+    note(f"this machine is {calibration.verdict}")
+    late_ns = calibration.sleep_late_ns
     clock_test = {
         "resolution_ns": time.clock_getres(time.CLOCK_MONOTONIC) * 1e9,
         "sleep_late_p50_ns": late_ns.p50,
@@ -168,10 +167,11 @@ def _examine(network: EmulatedFabric) -> _Machine:
             for one in check_machine()
         ],
         "clock_test": clock_test,
-        "calibration": dataclasses.asdict(capacity),
+        "calibration": calibration.facts(),
+        "verdict": calibration.verdict,
         "engine_core": max(os.sched_getaffinity(0)),
     }
-    return _Machine(capacity=capacity, facts=facts)
+    return _Machine(capacity=calibration.capacity, facts=facts)
 
 
 def _bears_in_simulation(attempt: Attempt, faults: Sequence[Fault]) -> bool:

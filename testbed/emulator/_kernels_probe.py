@@ -1,4 +1,4 @@
-"""Probes: dense trains of numbered frames across the edges of dark windows, and round trips.
+"""Probes: dense trains of numbered frames across the edges of dark windows.
 
 All run in one real-time thread each. Times are CLOCK_MONOTONIC in ns unless they say `_real_ns`:
 kernel receive stamps are CLOCK_REALTIME, taken when a frame enters the switch.
@@ -17,7 +17,6 @@ from testbed.emulator._kernels_libc import (
     MMSGHDR,
     MSG_DONTWAIT,
     NS_PER_S,
-    epoll_wait,
     monotonic_ns,
     recvmmsg,
     sendmmsg,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from testbed.emulator.crossbar import CrossbarTables
 
-__all__ = ["Exchange", "Train", "exchange", "react", "sleep_lateness", "train"]
+__all__ = ["Train", "react", "sleep_lateness", "train"]
 
 WORDS = 8
 NUMBER = 2  # the word of a train's frame that says which it is, after the Ethernet header
@@ -63,25 +62,6 @@ class Train(NamedTuple):
     first: NDArray[np.int64]
     landed: NDArray[np.int8]
     stamp_real_ns: NDArray[np.int64]
-
-
-class Exchange(NamedTuple):
-    """What `exchange` needs and fills, for R rounds over P ports.
-
-    Every round each port i sends one frame of `frame_bytes` to `address[i]`, all due at once,
-    `gap_ns` after the round before (0: as fast as it goes). `fd` int32[P], `address`
-    uint8[P, 16] of the receiver of each. `known_ns` int64[R, P]: when a frame was known to have
-    arrived, by sender, -1 not; `due_ns` int64[R].
-    """
-
-    gap_ns: int
-    frame_bytes: int
-    fd: NDArray[np.int32]
-    address: NDArray[np.uint8]
-    epoll_fd: int
-    events: NDArray[Any]
-    known_ns: NDArray[np.int64]
-    due_ns: NDArray[np.int64]
 
 
 @kernel
@@ -204,42 +184,6 @@ def react(
         if seen_ns[window] < 0:  # the next window begins on the other circuit all the same
             light(tables, todo.ports[0], new, monotonic_ns(timespec))
     return answered + 0 * len(vectors)  # they stay alive until here
-
-
-@kernel
-def exchange(todo: Exchange) -> int:
-    """Send and receive in rounds as the engine does, one thread for all; return arrivals."""
-    timespec = np.zeros(2, np.int64)
-    rounds, ports = todo.known_ns.shape
-    payload = np.zeros((1, todo.frame_bytes // 8), np.int64)
-    buffers = np.zeros((BATCH, WORDS), np.int64)
-    nothing = np.zeros((BATCH, 1), np.int64)
-    header, vector = _headers(payload, nothing)
-    headers, vectors = _headers(buffers, nothing)
-    arrived = 0
-    due_ns = monotonic_ns(timespec) + SPIN_NS
-    for turn in range(rounds):
-        if todo.gap_ns > 2 * SPIN_NS:
-            sleep_until_ns(due_ns - SPIN_NS // 2, timespec)
-        while monotonic_ns(timespec) < due_ns:
-            pass
-        todo.due_ns[turn] = due_ns
-        for port in range(ports):
-            header[0]["name"] = todo.address[port].ctypes.data
-            header[0]["namelen"] = 16
-            payload[0, 0] = turn
-            payload[0, 1] = port
-            sendmmsg(todo.fd[port], header.ctypes.data, np.uint32(1), 0)
-        ready = epoll_wait(todo.epoll_fd, todo.events.ctypes.data, len(todo.events), 0)
-        for event in range(ready):
-            fd = np.int32(todo.events[event]["data"] & np.uint64(0xFFFFFFFF))
-            got = recvmmsg(fd, headers.ctypes.data, np.uint32(BATCH), MSG_DONTWAIT, 0)
-            now_ns = monotonic_ns(timespec)
-            for row in range(got):
-                todo.known_ns[buffers[row, 0], buffers[row, 1]] = now_ns
-                arrived += 1
-        due_ns = due_ns + todo.gap_ns if todo.gap_ns > 0 else monotonic_ns(timespec)
-    return arrived + 0 * (len(vector) + len(vectors))  # both stay alive until here
 
 
 @kernel

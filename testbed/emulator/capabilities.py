@@ -28,7 +28,7 @@ from topologies import Fabric, FluxbedError, MachineError, Plane
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from testbed.emulator.probe import Measurements
+    from testbed.emulator.calibration import Calibration
 
 __all__ = ["Capability", "check_machine", "deep_check", "require_emulation", "sudo_command"]
 
@@ -84,19 +84,19 @@ def require_emulation(*, realtime: bool = True) -> None:
             raise MachineError(what, "this machine", capability.detail, capability.fix)
 
 
-def deep_check(run_id: str | None = None) -> Measurements:
+def deep_check(run_id: str | None = None) -> Calibration:
     """Build two hosts with eight ports, measure what an emulation could rely on, take it down.
 
-    Takes two seconds of one core. Raises `MachineError` where there can be no emulation.
+    Takes a few seconds of one core. Raises `MachineError` where there can be no emulation.
     """
+    from testbed.emulator.calibration import calibrate
     from testbed.emulator.network import EmulatedFabric
-    from testbed.emulator.probe import measure
 
     require_emulation()
     plane = Plane(node_of=(0, 1, 0, 1), rate_bps=10**9)
     fabric = Fabric(nodes=2, planes=(plane, plane))
     with EmulatedFabric(fabric, run_id or f"doctor-{os.getpid()}") as network:
-        return measure(network)
+        return calibrate(network)
 
 
 def sudo_command() -> str:

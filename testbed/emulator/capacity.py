@@ -23,12 +23,13 @@ from topologies.fabric import Fabric, Plane
 if TYPE_CHECKING:
     from testbed.emulator.network import EmulatedFabric
 
-__all__ = ["Capacity", "measure_capacity"]
+__all__ = ["Capacity", "measure_capacity", "measure_link_bps"]
 
 _FRAMES: Final = 16_000  # of the fast execution: 0.1 s
 _MESSAGES: Final = 1_500  # of the other one: its p99 has 15 samples above it
 _FRAMES_PER_MESSAGE: Final = 4
 _LEAST_STEPS: Final = 8
+_LINK_FRAMES: Final = 4_000
 _ROUNDS: Final = 5
 _NS: Final = 10**9
 
@@ -61,6 +62,16 @@ def measure_capacity(network: EmulatedFabric) -> Capacity:
         rounds = [astuple(_measure(network)) for _ in range(_ROUNDS)]
         _measured[network] = Capacity(*(median(values) for values in zip(*rounds, strict=True)))
     return _measured[network]
+
+
+def measure_link_bps(network: EmulatedFabric) -> float:
+    """Return what one link carries while no other is used, in bit/s of frames' data."""
+    alone = _traffic(network.fabric, steps=1, frames=_LINK_FRAMES, frame_ns=1, links=1)
+    done = execute(*alone, network, iterations=1, dilation=_UNDILATED).measures
+    sent, wall_s = done["frames_sent"], done["wall_s"]
+    assert sent
+    assert wall_s
+    return sent * FRAME_BYTES * 8 / wall_s
 
 
 def _measure(network: EmulatedFabric) -> Capacity:
@@ -102,14 +113,14 @@ _UNDILATED: Final = Dilation(
 
 
 def _traffic(
-    fabric: Fabric, *, steps: int, frames: int, frame_ns: int
+    fabric: Fabric, *, steps: int, frames: int, frame_ns: int, links: int | None = None
 ) -> tuple[TaskGraph, Fabric, OrderedProgram]:
     """Make rings on every plane: `steps` times, compute and send `frames` to the next port.
 
     A port's next step begins when it has sent and received; computing takes a message's time, the
     same everywhere: all ports become due together, as at the steps of a collective. Returns the
     graph, the fabric without delays at a rate of one frame per `frame_ns`, and the program: one
-    circuit per port that stands from the start.
+    circuit per port that stands from the start; `links` are the most that are used (None: all).
     """
     rate_bps = FRAME_BYTES * 8 * _NS // frame_ns
     planes = tuple(Plane(node_of=plane.node_of, rate_bps=rate_bps) for plane in fabric.planes)
@@ -119,6 +130,8 @@ def _traffic(
     for plane in planes:
         shift, first = _shift(plane), len(rows)
         senders = [p for p in range(plane.ports) if plane.node_of[p] != _peer(plane, p, shift)[1]]
+        if links is not None:
+            senders = senders[: max(links - sum(map(len, entries)), 0)]
         width = len(senders)
         place = {port: k for k, port in enumerate(senders)}
         for step in range(steps):

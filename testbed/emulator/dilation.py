@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from testbed.emulator.capacity import Capacity
     from topologies.fabric import Fabric
 
-__all__ = ["FRAME_BYTES", "Dilation", "choose", "critical_messages", "dilate"]
+__all__ = ["FRAME_BYTES", "HOPS_PER_DELAY", "Dilation", "choose", "critical_messages", "dilate"]
 
 FRAME_BYTES: Final = 4096
 """The largest path MTU of InfiniBand. The engine's cost is per frame: the size hardly matters."""
 GUARD_WALL_NS: Final = 50_000
-_HOPS_PER_DELAY: Final = 20
+HOPS_PER_DELAY: Final = 20
 _LATE_SHARE: Final = 0.0025
 _FRAME_SHARE: Final = 0.01
 _FRAMES_PER_SLOT: Final = 50
@@ -178,7 +178,7 @@ def _bounds(case: _Case, capacity: Capacity, frames: _Frames) -> dict[str, float
     }
     delays = [plane.delay_ns for plane in fabric.planes if plane.delay_ns > 0]
     if delays:
-        bounds["reconfiguration delay"] = _HOPS_PER_DELAY * capacity.hop_p99_ns / min(delays)
+        bounds["reconfiguration delay"] = HOPS_PER_DELAY * capacity.hop_p99_ns / min(delays)
     if isinstance(program, TimedProgram):
         slot_bytes = min(_slot_bytes(fabric, program), default=math.inf)
         bounds["frames per slot"] = frames.factor_for(slot_bytes / _FRAMES_PER_SLOT)

@@ -34,7 +34,14 @@ if TYPE_CHECKING:
     from scheduler.model.timeline import Timeline
     from testbed.emulator.network import EmulatedFabric
 
-__all__ = ["CaptureCount", "PacketCapture", "pcap_header", "pcap_record"]
+__all__ = [
+    "PCAP_HEADER",
+    "PCAP_RECORD",
+    "CaptureCount",
+    "PacketCapture",
+    "pcap_header",
+    "pcap_record",
+]
 
 _ALL_RINGS_BYTES: Final = 512 << 20
 _MOST_BLOCKS: Final = 64  # 16 MiB: some 80,000 frames
@@ -44,19 +51,19 @@ _NICE: Final = 10
 _SETTLE_NS: Final = 5 * RETIRE_NS  # no ring holds a frame back for longer
 _NANOSECONDS: Final = 0xA1B23C4D
 _ETHERNET: Final = 1
-_HEADER: Final = struct.Struct("<IHHiIII")
-_RECORD: Final = struct.Struct("<IIII")
+PCAP_HEADER: Final = struct.Struct("<IHHiIII")
+PCAP_RECORD: Final = struct.Struct("<IIII")
 
 
 def pcap_header() -> bytes:
     """Return the beginning of a little-endian nanosecond pcap of Ethernet frames."""
-    return _HEADER.pack(_NANOSECONDS, 2, 4, 0, 0, SNAPSHOT_BYTES, _ETHERNET)
+    return PCAP_HEADER.pack(_NANOSECONDS, 2, 4, 0, 0, SNAPSHOT_BYTES, _ETHERNET)
 
 
 def pcap_record(frame: CapturedFrame) -> bytes:
     """Return a frame as it stands in the file."""
     seconds, ns = divmod(frame.time_ns, 1_000_000_000)
-    return _RECORD.pack(seconds, ns, len(frame.head), frame.size_bytes) + frame.head
+    return PCAP_RECORD.pack(seconds, ns, len(frame.head), frame.size_bytes) + frame.head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Measure the fabric with frames: how exact its dark windows are, how fast and how late a turn is.
+"""Measure the fabric with frames: how exact its dark windows are, and how late a sleep is.
 
 A dark window is probed by a dense train of numbered frames across both its edges. The kernel
 stamps each frame as it enters the switch, so the edges are seen where they happen, to within the
@@ -19,7 +19,6 @@ import numpy as np
 
 from testbed.emulator.netns import in_netns
 from testbed.emulator.realtime import RealtimeThread
-from topologies import FluxbedError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,10 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DarkWindows",
     "Distribution",
-    "Measurements",
-    "measure",
     "measure_dark_windows",
-    "measure_exchange",
     "measure_sleep",
 ]
 
@@ -99,41 +95,6 @@ class DarkWindows:
     leaked: int
 
 
-@dataclass(frozen=True, slots=True)
-class Measurements:
-    """What this machine does with `ports` ports when nothing else is to be done.
-
-    `frames_per_s` is one real-time thread that only sends and receives: no engine is faster.
-    `hop_ns` is from a frame's due time to its arrival being known, all ports due at once, at half
-    that pace. Durations are wall time.
-    """
-
-    ports: int
-    frame_bytes: int
-    frames_per_s: float
-    hop_ns: Distribution
-    sleep_late_ns: Distribution
-    dark_windows: DarkWindows | None
-
-
-def measure(
-    network: EmulatedFabric, *, frame_bytes: int = 8900, dark_windows: int = 200
-) -> Measurements:
-    """Measure `network`, which must be idle; about a second of one core. Circuits are reset."""
-    frames_per_s, _ = measure_exchange(network, frame_bytes=frame_bytes, frames=20_000)
-    _, hop_ns = measure_exchange(
-        network, frame_bytes=frame_bytes, frames=20_000, frames_per_s=frames_per_s / 2
-    )
-    return Measurements(
-        ports=len(network.links),
-        frame_bytes=frame_bytes,
-        frames_per_s=frames_per_s,
-        hop_ns=hop_ns,
-        sleep_late_ns=measure_sleep(),
-        dark_windows=measure_dark_windows(network, dark_windows) if dark_windows else None,
-    )
-
-
 def measure_sleep(turns: int = 500, gap_ns: int = 200_000) -> Distribution:
     """By how much a real-time sleep of `gap_ns` ends late."""
     from testbed.emulator._kernels_probe import sleep_lateness
@@ -144,73 +105,6 @@ def measure_sleep(turns: int = 500, gap_ns: int = 200_000) -> Distribution:
     thread.start()
     thread.result()
     return Distribution.of(late_ns)
-
-
-def measure_exchange(
-    network: EmulatedFabric,
-    *,
-    frame_bytes: int = 8900,
-    frames: int = 20_000,
-    frames_per_s: float | None = None,
-) -> tuple[float, Distribution]:
-    """Let every port send and receive in one thread, each plane's ports in a ring.
-
-    At `frames_per_s` over all ports, or as fast as it goes. Returns the frames per second and the
-    hop: due time to arrival known, in ns. Raises `FluxbedError` when a frame is lost.
-    """
-    from testbed.emulator._kernels_libc import EPOLL_EVENT
-    from testbed.emulator._kernels_probe import Exchange, exchange
-
-    ports = len(network.links)
-    receiver = _ring(network)
-    rounds = max(1, frames // ports)
-
-    def run(rounds: int) -> Exchange:
-        todo = Exchange(
-            gap_ns=round(ports * 1e9 / frames_per_s) if frames_per_s else 0,
-            frame_bytes=frame_bytes,
-            fd=network.sockets.fd,
-            address=network.sockets.address[receiver],
-            epoll_fd=network.epoll_fd,
-            events=np.zeros(ports, EPOLL_EVENT),
-            known_ns=np.full((rounds, ports), -1, np.int64),
-            due_ns=np.zeros(rounds, np.int64),
-        )
-        thread = RealtimeThread(lambda: exchange(todo), core=-1)
-        thread.start()
-        thread.result()
-        return todo
-
-    run(1)
-    done = run(rounds)
-    network.crossbar.reset()
-    lost = int(np.count_nonzero(done.known_ns < 0))
-    if lost:
-        why = f"the crossbar counted {network.crossbar.totals()}"
-        fix = "measure again on an idle machine"
-        raise FluxbedError(
-            f"{lost} of {done.known_ns.size} probe frames were lost", "probe", why, fix
-        )
-    took_ns = int(done.known_ns.max() - done.due_ns[0])
-    hop_ns = (done.known_ns - done.due_ns[:, np.newaxis]).ravel()
-    return done.known_ns.size * 1e9 / took_ns, Distribution.of(hop_ns)
-
-
-def _ring(network: EmulatedFabric) -> NDArray[np.int64]:
-    """Light a ring on every plane, port to port between different nodes; return the receivers."""
-    network.crossbar.reset()
-    receiver = np.zeros(len(network.links), np.int64)
-    for base, plane in zip(network.port_base[:-1], network.fabric.planes, strict=True):
-        node, ports = np.array(plane.node_of), np.arange(plane.ports)
-        step = next((s for s in ports[1:] if np.all(node != np.roll(node, -s))), None)
-        if step is None:
-            why = "a node has most of the ports"
-            fix = "give every node as many"
-            raise FluxbedError("no ring joins the ports of a plane", "probe", why, fix)
-        receiver[base + ports] = base + (ports + step) % plane.ports
-    for src, dst in enumerate(receiver.tolist()):
-        network.crossbar.set_circuit_at(src, dst)
-    return receiver
 
 
 def measure_dark_windows(

@@ -123,9 +123,10 @@ class Manifest(Struct, kw_only=True):
 
     Of an emulation: `capabilities` is what `doctor` says of each thing it looks at, `clock_test`
     how late a real-time sleep was and how fine the clock, `calibration` what the machine carried
-    just before, `expected_wall_s` what `measures["wall_s"]` was thought to be, `engine_core` where
-    the engine was pinned. `overload` says, a sentence each, where this machine did not keep up: the
-    numbers of such a run are not those of the fabric. Empty: it did.
+    just before and how exactly, `verdict` the same in words, `expected_wall_s` what
+    `measures["wall_s"]` was thought to be, `engine_core` where the engine was pinned. `overload`
+    says, a sentence each, where this machine did not keep up: the numbers of such a run are not
+    those of the fabric. Empty: it did.
 
     `faults` are what the run was made to bear, as written (`testbed.files.faults` explains them),
     drawn from `fault_seed`; `fault_effects` what each did, of a failed run too. `fault_predicted`
@@ -162,6 +163,7 @@ class Manifest(Struct, kw_only=True):
     capabilities: list[str] | None = None
     clock_test: dict[str, Number] | None = None
     calibration: dict[str, Number] | None = None
+    verdict: str | None = None
     expected_wall_s: float | None = None
     engine_core: int | None = None
     overload: list[str] | None = None

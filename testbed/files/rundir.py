@@ -11,7 +11,11 @@ is recorded and passes on; what was written until then stays.
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import dataclasses
+=======
+import contextlib
+>>>>>>> f34df98 (One calibration with a verdict, receiver stamps against the plan, control-plane tests, a robustness benchmark)
 import datetime as dt
 import hashlib
 import os
@@ -239,10 +243,12 @@ class RunDirectory:
     ) -> None:
         if error is None:
             self.finish("ok")
-        elif isinstance(error, KeyboardInterrupt):
-            self.finish("interrupted", error)
-        else:
-            self.finish("stalled" if isinstance(error, StalledError) else "failed", error)
+            return
+        status: Status = "stalled" if isinstance(error, StalledError) else "failed"
+        if isinstance(error, KeyboardInterrupt):
+            status = "interrupted"
+        with contextlib.suppress(UsageError):  # a full disk is told once, by `error`
+            self.finish(status, error)
 
 
 def _make(path: Path | None, name: str) -> Path:

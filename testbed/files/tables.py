@@ -12,7 +12,7 @@ import numpy as np
 
 from scheduler.model.taskgraph import COMPUTE, KINDS, MESSAGE, ORIGINS
 from scheduler.model.timeline import NONE, Circuits, Timeline, Transfers
-from topologies.errors import InputError
+from topologies.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,7 @@ def run_tables(
         "deps": _deps(graph, timeline.iterations),
         "transfers": _transfers(timeline.transfers),
         "circuits": _circuits(fabric, timeline.circuits),
-        "nic": _nic(fabric, accounts),
+        "nic": _nic(fabric, accounts, timeline.origin),
         "queues": {"node": main.node, "dst": main.dst, "t_ns": main.t_ns, "bytes": main.bytes},
     }
 
@@ -153,12 +153,15 @@ def _circuits(fabric: Fabric, circuits: Circuits) -> Table:
     }
 
 
-def _nic(fabric: Fabric, accounts: Mapping[Injection, NicAccount]) -> Table:
+def _nic(fabric: Fabric, accounts: Mapping[Injection, NicAccount], origin: str) -> Table:
+    """Describe the network cards; of an emulation the first injection is the one that happened."""
     nodes, each = np.arange(fabric.nodes), list(accounts.values())
+    first = "executed" if origin == "emulated" else "derived"
+    origins = [first, *["derived"] * (len(each) - 1)]
     return {
         "node": np.tile(nodes, len(each)),
         "injection": np.repeat(np.asarray(list(accounts)), fabric.nodes),
-        "origin": np.full(len(each) * fabric.nodes, "derived"),
+        "origin": np.repeat(np.asarray(origins), fabric.nodes),
         "peak_bytes": np.concatenate([account.peak_bytes for account in each]),
         "transit_peak_bytes": np.concatenate([account.transit_peak_bytes for account in each]),
         "reorder_peak_bytes": np.concatenate([account.reorder_peak_bytes for account in each]),
@@ -217,7 +220,7 @@ def _known(column: Int64s) -> Int64s | None:
 
 
 def write_table(name: str, table: Table, path: Path) -> None:
-    """Write one table as Parquet."""
+    """Write one table as Parquet; raises `UsageError` where it cannot be written."""
     import polars as pl
 
     columns = []
@@ -229,7 +232,12 @@ def write_table(name: str, table: Table, path: Path) -> None:
             series = pl.Series(column, np.ascontiguousarray(values, np.int64))
             null = pl.Series(values == NONE)
             columns.append(pl.select(pl.when(~null).then(series).alias(column)).to_series())
-    pl.DataFrame(columns).write_parquet(path, compression="zstd")
+    try:
+        pl.DataFrame(columns).write_parquet(path, compression="zstd")
+    except (OSError, pl.exceptions.PolarsError) as error:
+        why = str(error).splitlines()[0]
+        fix = "make room, or choose another directory with -o"
+        raise UsageError("the table cannot be written", str(path), why, fix) from error
 
 
 def read_table(name: str, path: Path) -> dict[str, NDArray[Any]]:
