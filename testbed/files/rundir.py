@@ -11,11 +11,8 @@ is recorded and passes on; what was written until then stays.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-import dataclasses
-=======
 import contextlib
->>>>>>> f34df98 (One calibration with a verdict, receiver stamps against the plan, control-plane tests, a robustness benchmark)
+import dataclasses
 import datetime as dt
 import hashlib
 import os
