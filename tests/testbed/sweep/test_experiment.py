@@ -203,3 +203,10 @@ def test_the_schema_refuses_unknown_keys() -> None:
     for text in ("colour = 1\n" + WHOLE, WHOLE.replace("tp = 4", "tpp = 4")):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(tomllib.loads(text), schema)
+
+
+def test_the_example_of_the_readme_is_one(points: Any) -> None:
+    text = (ROOT / "experiments" / "README.md").read_text("utf-8")
+    found = points(text.partition("```toml\n")[2].partition("```")[0])
+    assert [point.mode for point in found].count("run") == 4
+    assert len(found) == 12
