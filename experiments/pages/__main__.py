@@ -12,7 +12,7 @@ from testbed.sweep.figures import draw_figure
 from topologies.errors import FluxbedError
 
 ROOT = Path(__file__).resolve().parents[2]
-LATER = {"run"}  # columns that name a place on the machine
+PLACES = ["run"]  # columns that name directories of the sweep
 
 
 @click.command()
@@ -24,7 +24,7 @@ def main(sweeps: tuple[Path, ...]) -> None:
         path = ROOT / "experiments" / f"{name}.toml"
         try:
             experiment = read_experiment(path)
-            frame = read_table(sweep).drop(LATER, strict=False)
+            frame = read_table(sweep).drop(PLACES, strict=False)
             frame.write_parquet(ROOT / "docs" / "results" / f"{name}.parquet", compression="zstd")
             for spec in experiment.figures:
                 draw_figure(frame, spec, ROOT / "docs" / "figures" / f"{name}-{spec.name}.svg")

@@ -10,7 +10,7 @@ import polars as pl
 
 from experiments.pages import findings, headline
 from experiments.pages.tables import good, percent, table
-from testbed.report.figure import name_of
+from testbed.report.figure import name_of, settings_of
 from testbed.sweep.figures import compose_figure
 from topologies.errors import UsageError
 from topologies.units import format_duration
@@ -30,6 +30,7 @@ FINDINGS: Final[Mapping[str, Callable[[pl.DataFrame], list[str]]]] = {
     "scale": findings.scale,
     "ablation": findings.ablation,
 }
+_SAID: Final = ("label", "synth.seq", "expansion.algorithm", "topology.delay")
 _ALLOWED: Final = (0.02, 0.05)  # of the prediction; the second at the shortest tau
 
 
@@ -92,8 +93,6 @@ def _reason(sentence: str) -> str:
 
 
 def _axes(frame: pl.DataFrame) -> list[list[str]]:
-    from testbed.report.figure import settings_of
-
     rows = []
     for name in settings_of(frame):
         if name == "mode":
@@ -107,46 +106,29 @@ def _axes(frame: pl.DataFrame) -> list[list[str]]:
 
 
 def _emulated(frame: pl.DataFrame) -> list[str]:
+    """Return what was measured on packets beside what was predicted for the same frames."""
     done = good(frame, "run")
-    rows, off = [], []
-    names = [
-        name
-        for name in ("label", "synth.seq", "expansion.algorithm", "topology.delay")
-        if name in frame.columns
-    ]
+    if done.is_empty():
+        return ["## On packets", "No emulated point has a result."]
+    names = [name for name in _SAID if name in frame.columns]
+    heads = [*(name_of(name) for name in names), "scheduler", "predicted", "measured", "difference", "lost bytes", "dilation", "pace"]  # fmt: skip
     shortest = frame["topology.delay_ns"].min()
+    near, rows = 0, []
     for row in done.iter_rows(named=True):
-        allowed = _ALLOWED[row["topology.delay_ns"] == shortest]
-        kept = abs(row["difference"]) <= allowed
-        if not kept:
-            off.append(row)
-        rows.append(
-            [
-                *(str(row[name]) for name in names),
-                row["scheduler"],
-                format_duration(row["predicted_iteration_ns"]),
-                format_duration(row["iteration_ns"]),
-                percent(row["difference"]),
-                f"{row['lost_bytes']:.0f}",
-                f"{row['dilation']:g}",
-                str(row["pace"]),
-            ]
-        )
-    said = (
-        f"All of them are within {100 * _ALLOWED[0]:g} % of their prediction"
-        if not off
-        else f"{len(done) - len(off)} of {len(done)} are within {100 * _ALLOWED[0]:g} % of their "
-        "prediction"
-    )
-    lost = int(done["lost_bytes"].sum()) if len(done) else 0
+        off, predicted = row["difference"], row["predicted_iteration_ns"]
+        near += off is not None and abs(off) <= _ALLOWED[row["topology.delay_ns"] == shortest]
+        numbers = [
+            "unknown" if predicted is None else format_duration(predicted),
+            format_duration(row["iteration_ns"]),
+            "unknown" if off is None else percent(off),
+            f"{row['lost_bytes']:.0f}",
+            f"{row['dilation']:g}",
+        ]
+        rows.append([*(str(row[name]) for name in names), row["scheduler"], *numbers, row["pace"]])
+    count = "All" if near == len(done) else f"{near}"
+    lost = int(done["lost_bytes"].sum())
     return [
         "## On packets",
-        f"{said} ({100 * _ALLOWED[1]:g} % at the shortest tau), simulated with the same frames and "
-        f"guards; bytes lost in all of them together: {lost}. Dilation is wall time over virtual "
-        "time; where pace is not kept the machine did not keep up with the run, and it says so.",
-        table(
-            [*(name_of(name) for name in names), "scheduler", "predicted", "measured", "difference",
-             "lost bytes", "dilation", "pace"],
-            rows,
-        ),
-    ]  # fmt: skip
+        f"{count} of {len(done)} points are within {100 * _ALLOWED[0]:g} % of their prediction ({100 * _ALLOWED[1]:g} % at the shortest tau), simulated with the same frames and guards; bytes lost in all of them together: {lost}. Dilation is wall time over virtual time; where pace is not kept the machine did not keep up with the run.",
+        table(heads, rows),
+    ]
