@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FABRIC = "rails,planes=2,rate=400Gbps,delay=50us"
 BPF_CALL, NEXT_PROGRAM, NEXT_MAP = 321, 11, 12  # x86-64
 SETTLE_S = 10.0  # programs and maps go a moment after their interfaces
-FULL_KIB = 300
+FULL_KIB = 64
 
 
 def bpf_ids(command: int) -> set[int]:
