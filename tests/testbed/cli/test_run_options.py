@@ -51,6 +51,8 @@ def emulated(simulated: Path, tmp_path: Path) -> Path:
         "quantum_bytes": 10_240,
         "guard_ns": 3,
         "lookahead_ns": 7,
+        "faults": ["frame-loss:share=0.1"],
+        "fault_seed": 3,
     }
     (target / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     return target
@@ -147,6 +149,7 @@ def test_a_run_is_repeated_to_the_byte(emulated: Path) -> None:
     chosen = again.options
     assert (chosen["iterations"], chosen["skip"], chosen["lookahead_ns"]) == (5, 2, 7)
     assert (chosen["repeat"], chosen["pcap"]) == (3, ("h1",))
+    assert (chosen["faults"], chosen["seed"]) == (("frame-loss:share=0.1",), 3)
     dilation = again.dilation
     assert (dilation.factor, dilation.quantum_bytes, dilation.guard_ns) == (16.0, 10_240, 3)
     assert (dilation.bytes_per_wall_byte, dilation.frame_bytes) == (2.5, 4096)
