@@ -59,7 +59,7 @@ def assemble(
     synthesised: tuple[int, ...] = ()
     wanted = options.ranks if options.ranks is not None else frozenset(range(world))
     if len(recordings) == 1 and not wanted <= recordings.keys():
-        synthesised = synthesise(recordings, world, wanted)
+        synthesised = synthesise(recordings, world, options.ranks)
     where = source.path
     _require_ranks(recordings, world, wanted, where)
     for rank, recording in sorted(recordings.items()):

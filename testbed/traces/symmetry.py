@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from testbed.traces.capture import Call, Recording
 
+_MOST_UNASKED: Final = 600_000  # calls, of about 1.4 kB each: a number gone wrong fills no memory
 _MOST: Final = 20_000_000
 
 __all__ = ["synthesise", "translate"]
@@ -39,12 +40,13 @@ def translate(members: tuple[int, ...], rank: int, world: int) -> tuple[int, ...
 
 
 def synthesise(
-    recordings: dict[int, Recording], world: int, wanted: Iterable[int]
+    recordings: dict[int, Recording], world: int, wanted: Iterable[int] | None
 ) -> tuple[int, ...]:
     """Add the `wanted` ranks that are missing, clones of the only one; return which they are.
 
-    Sizes that are unknown stay so. Raises `InputError` when a call's group is not known or does not
-    tile the world, or when it is pairwise.
+    None wants all, unless they would need much memory. Sizes that are unknown stay so. Raises
+    `InputError` when a call's group is not known or does not tile the world, when it is pairwise,
+    or when there would be too many calls.
     """
     ((known, recording),) = recordings.items()
     for call in recording.calls:
@@ -56,14 +58,17 @@ def synthesise(
                 f"the others cannot be derived: {why}",
                 "give the traces of all ranks, or the members of unknown groups with --group",
             )
-    added = tuple(sorted({rank for rank in wanted if rank < world} - {known}))
-    if (1 + len(added)) * len(recording.calls) > _MOST:
-        raise InputError(
-            f"{1 + len(added)} ranks would make {(1 + len(added)) * len(recording.calls)} calls",
-            recording.path,
-            f"more than {_MOST} are not held in memory",
-            "choose some ranks with --ranks, best those of whole groups",
-        )
+    ranks = range(world) if wanted is None else wanted
+    added = tuple(sorted({rank for rank in ranks if rank < world} - {known}))
+    count, most = (1 + len(added)) * len(recording.calls), _MOST if wanted else _MOST_UNASKED
+    if count > most:
+        why = f"more than {most} are not held in memory"
+        fix = "choose some ranks with --ranks, best those of whole groups"
+        if wanted is None and count <= _MOST:
+            why += " unasked"
+            fix += f", or ask for all with --ranks 0-{world - 1}"
+        what = f"{1 + len(added)} ranks would make {count} calls"
+        raise InputError(what, recording.path, why, fix)
     for call in recording.calls:
         if call.kind == "all_to_all":
             call.splits, call.out_bytes = None, call.in_bytes

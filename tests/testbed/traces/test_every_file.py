@@ -122,7 +122,7 @@ UNTOLD: Final = {
         "members with --group"
     ),
     ANALYTICAL: (
-        "9216 ranks would make 30633984 calls, because more than 20000000 are not held in memory: "
+        "9216 ranks would make 30633984 calls, because more than 600000 are not held in memory: "
         "choose some ranks with --ranks, best those of whole groups"
     ),
     "schedules/example.csv": (
