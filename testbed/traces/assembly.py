@@ -147,9 +147,12 @@ def _name_groups(
 ) -> dict[str, Group]:
     """Name each set of members as the traces do, and every instance's group; origin kept."""
     known: dict[tuple[int, ...], tuple[str, Group]] = {}
+    seen: set[int] = set()
     for recording in recordings.values():
         for name, group in recording.groups.items():
-            known.setdefault(group.ranks, (name, group))
+            if id(group) not in seen:  # shared by all ranks, and costly to hash for each
+                seen.add(id(group))
+                known.setdefault(group.ranks, (name, group))
     groups: dict[str, Group] = {}
     named: dict[tuple[int, ...], str] = {}
     for instance in instances:

@@ -34,9 +34,10 @@ def settle_groups(recordings: Mapping[int, Recording], world: int, losses: Losse
 
     Raises `InputError` when the groups of a rank's calls cannot be told apart.
     """
+    everyone = Group(ranks=tuple(range(world)), origin="default")
     index = {rank: _by_signature(recording.calls) for rank, recording in recordings.items()}
     for rank, recording in sorted(recordings.items()):
-        candidates = _candidates(rank, recording, world)
+        candidates = _candidates(rank, recording, everyone)
         units: dict[tuple[int, str], list[Call]] = defaultdict(list)
         for call in recording.calls:
             if call.members is None and call.kind not in _PAIRWISE:
@@ -54,7 +55,7 @@ def settle_groups(recordings: Mapping[int, Recording], world: int, losses: Losse
                 losses.add(what, f"rank {rank}", len(calls))
         recording.groups = {**candidates, **recording.groups}
     for rank, recording in sorted(recordings.items()):
-        _make_global(rank, recording, recordings, world)
+        _make_global(rank, recording, recordings, everyone)
 
 
 def _by_signature(calls: Iterable[Call]) -> dict[_Signature, list[Call]]:
@@ -68,14 +69,13 @@ def _signature(call: Call) -> _Signature:
     return call.step, call.kind, None if call.kind == "all_to_all" else call.in_bytes
 
 
-def _candidates(rank: int, recording: Recording, world: int) -> dict[str, Group]:
+def _candidates(rank: int, recording: Recording, everyone: Group) -> dict[str, Group]:
     """List the groups the rank is in: those recorded, else all ranks."""
     recorded = {
         name: group
         for name, group in recording.groups.items()
         if rank in group.ranks and group.origin != "default"  # as what --group tells is
     }
-    everyone = Group(ranks=tuple(range(world)), origin="default")
     return recorded or {"world": everyone}
 
 
@@ -146,12 +146,14 @@ def _apart(one: Call, other: Call) -> bool:
 
 
 def _make_global(
-    rank: int, recording: Recording, recordings: Mapping[int, Recording], world: int
+    rank: int, recording: Recording, recordings: Mapping[int, Recording], everyone: Group
 ) -> None:
     """Turn positions in a group into ranks; pairwise calls search the group that fits."""
+    if not any(call.local for call in recording.calls):
+        return
     groups = [group for group in recording.groups.values() if rank in group.ranks]
     groups.sort(key=lambda group: -len(group.ranks))
-    groups.append(Group(ranks=tuple(range(world)), origin="default"))
+    groups.append(everyone)
     for call in recording.calls:
         if not call.local:
             continue

@@ -116,3 +116,14 @@ def test_golden_sentences(tmp_path: Path) -> None:
             load_workload(path)
         said[name] = str(caught.value).removeprefix(str(path)).strip()
     assert said == GOLDEN
+
+
+def test_many_ranks_of_which_two_speak(tmp_path: Path) -> None:
+    """Ranks that do nothing cost next to nothing: not each a list of all the others."""
+    path = tmp_path / "wide.goal"
+    path.write_text(
+        "num_ranks 50000\nrank 0 {\na: send 8b to 1\n}\nrank 1 {\nb: recv 8b from 0\n}\n"
+    )
+    workload = load_workload(path)
+    assert workload.world == 50_000
+    assert len(workload.operations) == 1
