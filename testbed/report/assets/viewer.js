@@ -147,6 +147,15 @@
       pen.fillStyle = "#f7f9fa";
       pen.fillRect(LEFT, lane.y + 1, right - LEFT, ROW - 2);
     }
+    const first = shown.find((lane) => lane.y >= top);
+    if (first && first.kind === "circuit" && first.head === undefined) { // its heading is scrolled away
+      pen.fillStyle = "#16202b";
+      pen.font = "600 12px system-ui, 'Liberation Sans', 'DejaVu Sans', sans-serif";
+      pen.textAlign = "right";
+      pen.fillText(first.group, LEFT - 8, first.y + ROW / 2);
+      pen.textAlign = "left";
+      pen.font = "12px system-ui, 'Liberation Sans', 'DejaVu Sans', sans-serif";
+    }
     pen.save();
     pen.beginPath();
     pen.rect(LEFT, top, right - LEFT, tall);
