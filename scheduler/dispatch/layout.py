@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from scheduler.dispatch import _kernels_columns as col
+from scheduler.model.memory import require_memory
 from scheduler.model.program import OrderedProgram, ReactiveProgram, TimedProgram
 from scheduler.model.taskgraph import COMPUTE, KINDS, MESSAGE, csr
 from topologies.errors import UsageError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from topologies.fabric import Fabric
 
 __all__ = ["Layout", "Route", "Tables", "Work", "new_state", "prepare"]
+
+_BYTES_PER_TASK: Final = 130  # and per arc: the arrays of an execution
 
 
 class Work(NamedTuple):
@@ -376,6 +379,12 @@ def prepare(
     all-stop configuration that carries some. Raises `UsageError` naming what does not fit.
     """
     _check_graph(graph, fabric, iterations)
+    require_memory(
+        _BYTES_PER_TASK * iterations * (graph.tasks + len(graph.arcs.before)),
+        f"{iterations} iterations of {graph.tasks} tasks",
+        "simulation",
+        "execute fewer iterations, or use larger chunks or fewer channels",
+    )
     if lookahead_ns < 0:
         why = "one looks ahead, not back"
         raise UsageError(f"lookahead_ns={lookahead_ns}", "simulation", why, "use 0 or more")

@@ -148,6 +148,7 @@ class Draft:
         first = self._tasks
         leave = first + len(members) + flows.rows
         self._tasks = leave + len(members)
+        self._require_room()
         batch = self._batches.setdefault(id(flows), _Batch(flows))
         batch.first.append(first)
         batch.group.append(self._groups)
@@ -199,8 +200,7 @@ class Draft:
                     if (before := self._find(table, op, rank, other)) is not None:
                         self._arcs.extend((before, task, _RECORDED))
 
-    def graph(self) -> TaskGraph:
-        """Return the finished graph; raises `InputError` where an operation waits for itself."""
+    def _require_room(self) -> None:
         if self._tasks > _MOST_TASKS:
             raise UsageError(
                 f"the iteration has {self._tasks} tasks",
@@ -208,6 +208,10 @@ class Draft:
                 f"fluxbed holds up to {_MOST_TASKS}",
                 "use larger chunks, fewer channels or another algorithm",
             )
+
+    def graph(self) -> TaskGraph:
+        """Return the finished graph; raises `InputError` where an operation waits for itself."""
+        self._require_room()
         kind = np.full(self._tasks, MARKER, np.int64)
         minus = {name: np.full(self._tasks, -1, np.int64) for name in _MINUS}
         zero = {name: np.zeros(self._tasks, np.int64) for name in ("size_bytes", "dur_ns")}

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from scheduler.model.program import Slot, TimedProgram
 from scheduler.model.timeline import NONE
 from scheduler.policies.base import Planner
 from scheduler.policies.flux import Flux
+from topologies.errors import UsageError
 
 if TYPE_CHECKING:
     from scheduler.model.problem import Problem
-    from scheduler.model.taskgraph import Int64s
     from scheduler.model.timeline import Timeline
     from topologies.fabric import Plane
 
 __all__ = ["FluxTimestamped", "by_the_clock"]
 
-_ITERATIONS: Final = 13
-_PATTERNS: Final = (1, 2, 3, 4, 6)  # iterations after which a steady state may repeat
+_ITERATIONS: Final = 12  # as many as `simulate` executes by default
 
 
 class FluxTimestamped(Planner):
     """Flux's plan replayed by the clock: circuits change when planned, whatever happens.
 
     What a controller does that hears of no event: it shows what order without times is worth where
-    computations take longer or shorter than planned. Circuits come round every period, so a message
-    that misses its own waits for the next one of the pair.
+    computations take longer or shorter than planned. A message that misses its circuit waits for
+    the next one of its pair. `iterations` are planned by the clock; then they come round again.
     """
 
     name: ClassVar[str] = "flux-timestamped"
+
+    def __init__(self, iterations: int = _ITERATIONS) -> None:
+        if iterations < 1:
+            why = "one iteration at least is planned"
+            fix = f"write iterations={_ITERATIONS}"
+            raise UsageError(f"iterations={iterations}", self.name, why, fix)
+        self.iterations = iterations
 
     def plan(self, problem: Problem) -> TimedProgram:
         """Plan with Flux, simulate undisturbed, and keep the times; raises `UsageError` as Flux."""
@@ -41,53 +46,38 @@ class FluxTimestamped(Planner):
             problem.graph.planned(),
             problem.fabric,
             program,
-            iterations=_ITERATIONS,
+            iterations=self.iterations,
             lookahead_ns=problem.lookahead_ns,
         )
         return by_the_clock(timeline, problem.fabric.planes)
 
 
 def by_the_clock(timeline: Timeline, planes: tuple[Plane, ...]) -> TimedProgram:
-    """Return the cycle of circuits of an execution's last iterations, as many as its pattern has.
+    """Return the circuits of an execution, from time zero to its end, as a cycle.
 
     A slot begins wherever a circuit is made or torn down, and only the ports that change are dark.
-    Ordered programs settle into a pattern of one or a few iterations; where none shows, the second
-    half of the execution is the cycle.
     """
-    begin_ns, end_ns = _window(timeline.iteration_ends_ns)
+    period_ns = max(int(timeline.iteration_ends_ns[-1]), 1)
     return TimedProgram(
-        period_ns=end_ns - begin_ns,
-        phase_ns=begin_ns % (end_ns - begin_ns),
+        period_ns=period_ns,
         planes=tuple(
-            _slots(timeline, k, plane, begin_ns, end_ns) if plane.kind == "ocs" else ()
+            _slots(timeline, k, plane, period_ns) if plane.kind == "ocs" else ()
             for k, plane in enumerate(planes)
         ),
         partial=True,
     )
 
 
-def _window(ends_ns: Int64s) -> tuple[int, int]:
-    ends = ends_ns.tolist()
-    for length in _PATTERNS:
-        steps = [b - a for a, b in pairwise(ends[-1 - 2 * length :])]
-        if steps[:length] == steps[length:] and sum(steps[length:]) > 0:
-            return ends[-1 - length], ends[-1]
-    half = len(ends) // 2
-    return (ends[half], ends[-1]) if ends[-1] > ends[half] else (ends[-1], ends[-1] + 1)
-
-
-def _slots(
-    timeline: Timeline, number: int, plane: Plane, begin_ns: int, end_ns: int
-) -> tuple[Slot, ...]:
+def _slots(timeline: Timeline, number: int, plane: Plane, period_ns: int) -> tuple[Slot, ...]:
     rows = timeline.circuits
     mine = (rows.plane == number).nonzero()[0]
     stays = [
         (max(int(rows.dark_ns[row]), 0), int(rows.down_ns[row]), int(row))  # NONE: stood at 0
         for row in mine
     ]
-    times = {begin_ns}
+    times = {0}
     for from_ns, to_ns, _ in stays:
-        times |= {time for time in (from_ns, to_ns) if begin_ns <= time < end_ns}
+        times |= {time for time in (from_ns, to_ns) if 0 <= time < period_ns}
     slots: list[Slot] = []
     for time in sorted(times):
         to = [-1] * plane.ports
@@ -98,5 +88,5 @@ def _slots(
                 if plane.duplex:
                     to[dst] = src
         if not slots or slots[-1].dst_ports != tuple(to):
-            slots.append(Slot(time - begin_ns, tuple(to)))
+            slots.append(Slot(time, tuple(to)))
     return tuple(slots)

@@ -1,0 +1,16 @@
+"""Random workloads through every scheduler; `benchmarks/random_workloads.py` takes a thousand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scheduler.soundness import SCHEDULERS, complaints, workload
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_nothing_is_wrong(seed: int) -> None:
+    graph, fabric = workload(seed)
+    chosen = [name for k, name in enumerate(SCHEDULERS) if (k + seed) % 4 == 0]
+    assert {name: complaints(name, graph, fabric) for name in chosen} == {
+        name: [] for name in chosen
+    }
