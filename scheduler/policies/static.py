@@ -1,4 +1,9 @@
-"""The best that can be had without changing a circuit inside the iteration (DELTA's premise)."""
+"""The best that can be had without changing a circuit inside the iteration (DELTA's premise).
+
+DELTA (arXiv 2603.28096) gives pairs of pods circuits for the whole iteration, within their ports.
+Here likewise: each pair of nodes that talks gets a circuit for good, on any port of any plane (a
+node may have several on one), and a packet plane carries pairs without one.
+"""
 
 from __future__ import annotations
 
