@@ -281,6 +281,8 @@ def run_grants(
                     for at in range(row[A_FIRST], row[A_FIRST] + row[A_COUNT]):
                         append(lines, port, core.granted[at])
                         lines.port_of[core.granted[at]] = port
+                    if reactive:  # it was not known before, though it may have been ready
+                        lines.port[port, P_FREE] = max(lines.port[port, P_FREE], now_ns)
                     serve(state, work, progress, lines, port)
             event = -1
         if progress.tally[N_HEAP] == 0:

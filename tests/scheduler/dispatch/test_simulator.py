@@ -15,8 +15,10 @@ from scheduler.dispatch.simulator import iteration_ends, simulate
 from scheduler.model.problem import Problem
 from scheduler.model.timeline import NONE
 from scheduler.policies.flux import Search
+from scheduler.policies.registry import find
 from tests.scheduler.instances import random_dag, random_fabric
 from tests.scheduler.replay import replay
+from tests.scheduler.replay_greedy import replay_greedy
 from tests.scheduler.strategies import fabrics, ordered_programs, task_graphs, timed_programs
 from topologies import StalledError
 
@@ -147,3 +149,18 @@ def test_a_circuit_ends_when_the_earlier_of_its_ports_is_asked_for(seed: int) ->
     program = search.bench.best()
     timeline = simulate(graph, fabric, program, lookahead_ns=5_000)
     check_rules(timeline, graph, fabric)
+
+
+@many
+@given(st.data())
+def test_greedy_agrees_with_the_replay_to_the_nanosecond(data: st.DataObject) -> None:
+    graph = data.draw(task_graphs())
+    fabric = data.draw(fabrics(graph.nodes, kinds=("ocs",), all_stop=False))
+    program = find("greedy").plan(Problem(graph=graph, fabric=fabric))
+    iterations = data.draw(st.integers(1, 3))
+    other = replay_greedy(graph, fabric, iterations=iterations)
+    timeline = simulate(graph, fabric, program, iterations=iterations)
+    total = range(iterations * graph.tasks)
+    assert times(timeline) == [
+        [found[t] for t in total] for found in (other.ready, other.start, other.end)
+    ]

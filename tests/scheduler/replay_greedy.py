@@ -1,0 +1,130 @@
+"""The second replay of `greedy`: on-demand circuits with keep-alive, in plain Python.
+
+It shares no code with the dispatcher, the policy or the simulator. Planes change port by port (not
+all-stop) and none is a packet switch. Of events at one time, ends come first, then what the
+controller hears of arrivals, then of messages that became ready; each by task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from tests.scheduler.replay import Clock, Replay, Tasks
+from topologies import Circuit
+
+if TYPE_CHECKING:
+    from scheduler.model.taskgraph import TaskGraph
+    from topologies import Fabric, Port
+
+__all__ = ["replay_greedy"]
+
+ENDED, HEARD, ASKED = range(3)
+
+
+def replay_greedy(graph: TaskGraph, fabric: Fabric, *, iterations: int) -> Replay:
+    """Execute on demand: the oldest waiting message takes the first ports free for it."""
+    result, clock = Replay(), Clock()
+    Greedy(graph, fabric, Tasks(graph, iterations, clock, result), clock, result).run()
+    return result
+
+
+class Greedy:
+    """What stands, who uses it and who waits."""
+
+    def __init__(
+        self, graph: TaskGraph, fabric: Fabric, tasks: Tasks, clock: Clock, result: Replay
+    ) -> None:
+        self.graph, self.fabric, self.tasks = graph, fabric, tasks
+        self.clock, self.result = clock, result
+        self.waiting: list[int] = []  # in the order the controller heard of them
+        self.stands: list[set[frozenset[Port]]] = [set() for _ in fabric.planes]
+        self.up: dict[tuple[int, frozenset[Port]], int] = {}
+        self.users: dict[tuple[int, Port], int] = defaultdict(int)
+        self.free: dict[tuple[int, int], int] = defaultdict(int)  # outputs
+        self.uses: dict[int, tuple[int, frozenset[Port]]] = {}
+        tasks.on_message = self.became_ready
+
+    def run(self) -> None:
+        self.tasks.begin()
+        self.clock.run()
+
+    def ends(self, message: int) -> tuple[int, int]:
+        base = message % self.graph.tasks
+        return int(self.graph.src[base]), int(self.graph.dst[base])
+
+    def became_ready(self, message: int) -> None:
+        heard = self.clock.now + self.fabric.notify_ns
+        self.clock.at(heard, lambda: self.asked(message), (ASKED, message))
+
+    def asked(self, message: int) -> None:
+        self.waiting.append(message)
+        self.place(message)
+
+    def place(self, message: int) -> None:
+        """Idle circuits that stand, then idle ports, then duplex circuits busy the other way."""
+        source, target = self.ends(message)
+        for turn in range(3):
+            for k, plane in enumerate(self.fabric.planes):
+                for a in self.fabric.ports_of(k, source):
+                    for b in self.fabric.ports_of(k, target):
+                        wanted = plane.uses(Circuit(a, b))
+                        stood = wanted in self.stands[k]
+                        busy = any(self.users[k, port] for port in wanted)
+                        fits = (
+                            stood and not busy,
+                            not stood and not busy,
+                            stood and plane.duplex,
+                        )[turn]
+                        if fits and self.light(k, wanted):
+                            self.send(message, k, a, wanted)
+                            return
+
+    def light(self, k: int, wanted: frozenset[Port]) -> bool:
+        """Make a circuit unless that takes the light from somebody."""
+        if wanted in self.stands[k]:
+            return True
+        lost = {held for held in self.stands[k] if held & wanted}
+        if any(self.users[k, port] for held in lost for port in held):
+            return False
+        self.stands[k] = (self.stands[k] - lost) | {wanted}
+        dark = self.clock.now + self.fabric.control_ns
+        self.up[k, wanted] = dark + self.fabric.planes[k].delay_ns
+        return True
+
+    def send(self, message: int, k: int, port: int, circuit: frozenset[Port]) -> None:
+        self.waiting.remove(message)
+        for each in circuit:
+            self.users[k, each] += 1
+        self.uses[message] = k, circuit
+        start = max(self.clock.now, self.up[k, circuit], self.free[k, port])
+        bits = self.tasks.size_bytes[message] * 8 * 10**9
+        last = start + math.ceil(Fraction(bits, self.fabric.planes[k].rate_bps))
+        self.free[k, port] = last
+        self.result.start[message] = start
+        end = last + self.fabric.latency_ns
+        self.clock.at(end, lambda: self.ended(message), (ENDED, message))
+
+    def ended(self, message: int) -> None:
+        self.tasks.ended(message)
+        if self.fabric.notify_ns == 0:
+            self.heard(message)
+        else:
+            later = self.clock.now + self.fabric.notify_ns
+            self.clock.at(later, lambda: self.heard(message), (HEARD, message))
+
+    def heard(self, message: int) -> None:
+        """Free the ports; the same pair comes first, then all who wait at either node."""
+        k, circuit = self.uses[message]
+        for port in circuit:
+            self.users[k, port] -= 1
+        source, target = self.ends(message)
+        rounds = [lambda m: self.ends(m) == (source, target)]
+        for node in (source, target):
+            rounds.append(lambda m, node=node: self.ends(m)[0] == node)
+            rounds.append(lambda m, node=node: self.ends(m)[1] == node)
+        for wanted in rounds:
+            for other in [m for m in self.waiting if wanted(m)]:
+                self.place(other)
