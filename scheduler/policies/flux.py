@@ -13,14 +13,17 @@ not depend on what else the machine does. `_WORK_PER_SECOND` is what a slow core
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import cycle
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
 from scheduler.bounds import lower_bound_ns
+from scheduler.model.program import Proof
 from scheduler.policies._kernels_warm_up import compile_kernels
 from scheduler.policies.base import Planner
+from scheduler.policies.lifting import lift, phase_bound
 from scheduler.policies.patterns import rotations
 from scheduler.policies.workbench import ALL, Rules, Workbench
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scheduler.model.problem import Problem
-    from scheduler.model.program import OrderedProgram
+    from scheduler.model.program import OrderedProgram, Status
     from scheduler.policies._kernels_flux import Wish
 
 __all__ = ["Flux", "Search"]
@@ -38,6 +41,8 @@ _WORK_IN_CACHE: Final = 250_000_000  # and where there are no more of them than 
 _CACHED: Final = 20_000
 _STEPS_PER_MESSAGE: Final = 80  # of a chain
 _ITERATIONS_PER_STEP: Final = 4  # about
+_PHASE_WORK_PER_SECOND: Final = 400_000  # of the budget: steps of `scheduler.phases`
+_PHASE_SHARE: Final = 0.3  # of the budget, which they take
 _CHAINS: Final = (  # which of the best found so far each begins with, and its first temperature
     (0, 0.1), (1, 0.02), (3, 0.1), (2, 0.02), (5, 0.3), (0, 0.02),
 )  # fmt: skip
@@ -81,8 +86,9 @@ class Flux(Planner):
         )
         search = Search(problem, rules=rules)
         search.seed()
+        search.phase()
         search.anneal()
-        return search.bench.best()
+        return search.plan()
 
 
 class Search:
@@ -98,6 +104,7 @@ class Search:
         # Packet planes serve whoever is ready, which the decoder only estimates: no early end.
         exact = all(plane.kind == "ocs" for plane in problem.fabric.planes)
         self.target_ns = bound.value_ns if exact and rules.cyclic else 0.0
+        self.bound_ns = 0.0  # what `phase` finds beyond it
         size = problem.graph.tasks + len(problem.graph.arcs.before)
         rate = _WORK_IN_CACHE if size <= _CACHED else _WORK_PER_SECOND
         iterations = min(_ITERATIONS_PER_STEP, len(self.bench.ends_ns))
@@ -117,6 +124,37 @@ class Search:
                 return
             self.bench.add(wish, bias_ns, lazy=lazy)
             self.work -= effort(self.bench.instance, self.bench.ends_ns)
+
+    def phase(self) -> None:
+        """Bound the period by the ports of a few nodes, and try their best order for all."""
+        rules, problem, bench = self.rules, self.problem, self.bench
+        if self.done() or self.target_ns == 0 or not (rules.search and rules.planes):
+            return
+        if not (rules.reuse and rules.early):
+            return
+        best_ns, least_ns = bench.ranked[0].value_ns, self.target_ns
+        found = phase_bound(
+            problem,
+            bench.instance,
+            least_ns=least_ns,
+            most_ns=best_ns,
+            work=int(_PHASE_WORK_PER_SECOND * problem.budget_s),
+        )
+        if found.least_ns > least_ns:
+            self.bound_ns = self.target_ns = found.least_ns
+        self.work -= int(_PHASE_SHARE * self.work)
+        head = bench.head_and_tail[0]
+        for order in found.orders:
+            bench.add(lift(order, found.classes, bench.messages, bench.wish, head))
+
+    def plan(self) -> OrderedProgram:
+        """Return the best program, with the bound on it where that is more than `bounds` knows."""
+        best = self.bench.best()
+        if self.bound_ns == 0:
+            return best
+        optimal = self.bench.ranked[0].value_ns <= self.bound_ns
+        status: Status = "optimal" if optimal else "feasible"
+        return dataclasses.replace(best, proof=Proof(status, self.bound_ns))
 
     def _ways(self) -> Iterator[tuple[Wish, int, bool]]:
         """Yield ways to build a first program: (wish, cost of a change, earliest first).

@@ -139,14 +139,14 @@ def direct(members: list[int], size_bytes: int) -> list[Flow]:
 class _Step:
     """One random training step while it is built; ranks are numbered TP, then DP, then PP."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, layers: int, uneven: tuple[float, ...]) -> None:
         self.rng = rng = random.Random(seed)  # noqa: S311 (a workload, not a secret)
         self.tp, self.dp, self.pp = rng.choice(SHAPES)
         self.build = Builder(self.tp * self.dp * self.pp)
-        self.layers = rng.randint(1, 4)
+        self.layers = rng.randint(1, layers)
         self.direct_tp, self.direct_dp = rng.random() < 0.6, rng.random() < 0.4
         self.experts = self.dp > 1 and (self.tp == 1 or rng.random() < 0.25)
-        self.uneven = rng.choice([0.0, 0.0, 0.1, 0.4])
+        self.uneven = rng.choice(uneven)
         self.unit_ns = rng.choice([20_000, 100_000, 400_000])
         self.size = rng.choice([10**5, 10**6, 8 * 10**6])
 
@@ -199,12 +199,15 @@ class _Step:
         return self.build.graph()
 
 
-def training(seed: int) -> TaskGraph:
+def training(
+    seed: int, *, layers: int = 4, uneven: tuple[float, ...] = (0.0, 0.0, 0.1, 0.4)
+) -> TaskGraph:
     """A random training step of 4 to 8 ranks: TP, DP, PP and EP in random proportions.
 
-    Compute and bytes are drawn so that communication matters (1 MB takes 10 us at 800 Gb/s).
+    Compute and bytes are drawn so that communication matters (1 MB takes 10 us at 800 Gb/s). There
+    are up to `layers` layers; what ranks compute, and experts get, differs by one of `uneven`.
     """
-    step = _Step(seed)
+    step = _Step(seed, layers, uneven)
     for p in range(step.pp):
         for _ in range(step.layers):
             step.layer(p, 1.0)

@@ -21,6 +21,7 @@ __all__ = ["FORMAT", "KINDS", "VERSION", "instance", "load", "path_of", "period_
 FORMAT: Final = "fluxbed-oracle"
 VERSION: Final = 1
 KINDS: Final = ("training", "random")
+_APART: Final = 1_000_000  # so that a workload's draws and its fabric's are not the same
 _ITERATIONS: Final = 600
 _SKIP: Final = 500  # the period counts, not how it is reached
 
@@ -41,8 +42,8 @@ def load(kind: str) -> list[dict[str, Any]]:
 def instance(kind: str, seed: int) -> tuple[TaskGraph, Fabric]:
     """Make an instance again from its seed."""
     if kind == "training":
-        graph = training(seed)
-        return graph, random_fabric(seed, graph.nodes, plain=True)
+        graph = training(seed, layers=3, uneven=(0.0,) * 5 + (0.1,))
+        return graph, random_fabric(_APART + seed, graph.nodes, plain=True)
     rng = random.Random(seed)  # noqa: S311 (a workload, not a secret)
     nodes, tasks = rng.randint(3, 6), rng.randint(12, 90)
     delay_ns = rng.choice([1_000, 10_000, 100_000, 1_000_000])

@@ -1,0 +1,261 @@
+"""What a few nodes' ports have to do, as the arrays that `_kernels_phases` works on.
+
+What lies off the chosen nodes costs no port: it is contracted into the least times between their
+messages. All of it counts from a *reference*: a task that comes before every message of the chosen
+nodes in its iteration and after all of them in the one before, as an optimizer step does. Messages
+that come after the next reference too (gradients that last into the next iteration) carry what they
+hold up over to it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from scheduler.least_times import TimedArcs, chains_of, least_lengths, order_of, side_of
+from scheduler.model.taskgraph import csr
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from scheduler._kernels_phases import Labels
+    from scheduler.model.taskgraph import Int64s, TaskGraph
+    from topologies.fabric import Fabric
+
+__all__ = ["Layout", "Machine"]
+
+_MOST_MESSAGES: Final = 600
+_MOST_MACHINES: Final = 8
+_MOST_WRAPS: Final = 9  # that a critical cycle can have for periods to be whole parts
+_MOST_CARRIED: Final = 4  # starts held up by the iteration before; more are let go
+_LABELS: Final = 6_000  # of a layer
+_MEMORY: Final = 4_000_000  # numbers in all labels of a layer
+
+
+class Machine(NamedTuple):
+    """A port of a chosen node."""
+
+    node: int
+    plane: int
+    port: int
+
+
+class Layout:
+    """The ports of `nodes` and the messages they send (with duplex planes also receive), as arrays.
+
+    `covers` says whether there is anything to lay out: not where a plane switches packets, where
+    there are too many ports or messages, or where no task parts one iteration from the next. Then
+    all else is unset. `machines`, (k,), are the ports, each with `ways` halves; `kept`, (n,), the
+    messages in an order dependencies allow. Of the entries of the state of `_kernels_phases` the
+    first `halves` are halves of machines, the others the starts of messages `goals`. Times are in
+    parts of 1/`scale` ns; `whole` if every period is a whole number of them. `later` are heads and
+    tails over one more iteration, from which a period is to be taken off.
+    """
+
+    def __init__(
+        self,
+        graph: TaskGraph,
+        fabric: Fabric,
+        nodes: Sequence[int],
+        change_ns: Sequence[int] | None = None,
+    ) -> None:
+        self._graph, self._fabric = graph, fabric
+        self._nodes = list(nodes)
+        self.machines = [
+            Machine(node, k, port)
+            for node in self._nodes
+            for k, plane in enumerate(fabric.planes)
+            for port in range(plane.ports)
+            if plane.node_of[port] == node
+        ]
+        delays = [p.delay_ns for p in fabric.planes] if change_ns is None else list(change_ns)
+        self._change = np.array([delays[m.plane] for m in self.machines], np.int64)
+        optical = all(plane.kind == "ocs" for plane in fabric.planes)
+        self._duplex = all(plane.duplex for plane in fabric.planes)
+        self.covers = optical and 0 < len(self.machines) <= _MOST_MACHINES and self._prepare()
+
+    def _prepare(self) -> bool:
+        """Find the reference and lay out messages and machines; False if there is none."""
+        from scheduler import _kernels_phases as kernels
+
+        graph, fabric = self._graph, self._fabric
+        sides = [side_of(fabric, node) for node in range(graph.nodes)]
+        length = least_lengths(graph, fabric, sides, atomic=True)
+        order = order_of(graph)
+        arcs = TimedArcs(graph, length)
+        arcs.add_windows(graph, order, sides)
+        table = (order, arcs.pointer, arcs.before, arcs.length, arcs.distance)
+        kept = self._own_messages(order)
+        if not 1 < len(kept) <= _MOST_MESSAGES:
+            return False
+        within, around, to_within, to_around = (np.empty(graph.tasks, np.int64) for _ in range(4))
+        best: tuple[tuple[int, int], NDArray[np.bool_], Int64s, Int64s, Int64s] | None = None
+        for chain, at in chains_of(graph):
+            if not set(at) & set(self._nodes):
+                continue
+            for reference, early in ((int(chain[0]), True), (int(chain[-1]), False)):
+                kernels.paths_from(*table, reference, within, around)
+                kernels.paths_to(*table, reference, to_within, to_around)
+                head = within if early else around
+                tail = to_around if early else to_within
+                begins, ends = head[kept] >= 0, tail[kept] >= 0
+                score = int(begins.sum()), int((begins & ends).sum())
+                if best is None or score > best[0]:
+                    next_head = around if early else np.full_like(around, kernels.LONG_AGO)
+                    best = score, begins, head.copy(), tail.copy(), next_head.copy()
+        if best is None or best[0][1] <= 1:
+            return False
+        _, begun, head, tail, next_head = best
+        kept = kept[begun]
+        count = len(kept)
+        path, carried = (np.full((count, count), kernels.LONG_AGO, np.int64) for _ in range(2))
+        second = np.full(count, kernels.LONG_AGO, np.int64)
+        for u, message in enumerate(kept.tolist()):
+            kernels.paths_from(*table, message, within, around)
+            path[u] = np.where(within[kept] >= 0, within[kept] - length[message], path[u])
+            carried[u] = np.where(around[kept] >= 0, around[kept] - length[message], carried[u])
+            joined = (around >= 0) & (tail >= 0)
+            if joined.any():
+                second[u] = (around + tail)[joined].max() - length[message]
+        # What the reference implies need not be carried.
+        last = np.where(tail[kept] >= 0, tail[kept] - length[kept], kernels.LONG_AGO)
+        carried[carried <= last[:, None] + head[kept][None]] = kernels.LONG_AGO
+        stay = (last > kernels.LONG_AGO) | (second > kernels.LONG_AGO)
+        kept, path, carried = kept[stay], path[np.ix_(stay, stay)], carried[np.ix_(stay, stay)]
+        times = head[kept], next_head[kept], last[stay], second[stay]
+        self._lay_out(kept, length[kept], path, carried, times)
+        return len(kept) > 1
+
+    def _own_messages(self, order: Int64s) -> Int64s:
+        graph = self._graph
+        position = np.empty(graph.tasks, np.int64)
+        position[order] = np.arange(graph.tasks)
+        messages = graph.messages
+        own = np.isin(graph.src[messages], self._nodes)
+        if self._duplex:
+            own |= np.isin(graph.dst[messages], self._nodes)
+        kept = messages[own]
+        return kept[np.argsort(position[kept], kind="stable")]
+
+    def _lay_out(
+        self,
+        kept: Int64s,
+        length: Int64s,
+        path: Int64s,
+        carried: Int64s,
+        times: tuple[Int64s, Int64s, Int64s, Int64s],
+    ) -> None:
+        """Lay out for the kernels.
+
+        `times`: the head and tail of each message, and the same over one more iteration.
+        """
+        from scheduler import _kernels_phases as kernels
+
+        graph, fabric, machines = self._graph, self._fabric, self.machines
+        count = len(kept)
+        self.kept = kept
+        keep = np.zeros((count, count), np.int64)
+        kernels.needed(path, length, keep)
+        before, after = np.nonzero(keep)
+        succ_ptr, by_before = csr(before, np.arange(len(before)), count)
+        pred_ptr, by_after = csr(after, np.arange(len(after)), count)
+        load = self._not_implied(path, length, carried).sum(axis=0)
+        goals = np.sort(np.argsort(-load, kind="stable")[: min(_MOST_CARRIED, (load > 0).sum())])
+        late, place = np.nonzero(carried[:, goals] > kernels.LONG_AGO)
+        carry_ptr, by_late = csr(late, np.arange(len(late)), count)
+        src, dst = graph.src[kept], graph.dst[kept]
+        sent = np.isin(src, self._nodes)
+        own, far = np.where(sent, src, dst), np.where(sent, dst, src)
+        wire = np.full((len(machines), count), kernels.NEVER, np.int64)
+        for i, machine in enumerate(machines):
+            plane = fabric.planes[machine.plane]
+            for m in np.flatnonzero((own == machine.node) & np.isin(far, plane.node_of)).tolist():
+                wire[i, m] = plane.transfer_ns(int(graph.size_bytes[kept[m]]))
+        twin = np.full(len(machines), -1, np.int64)
+        for i, machine in enumerate(machines):
+            for j in range(i):
+                alike = machine.node == machines[j].node and self._change[i] == self._change[j]
+                if alike and np.array_equal(wire[i], wire[j]):
+                    twin[i] = j
+        self.twin = twin
+        peers = np.unique(far)
+        self.ways = 2 if self._duplex else 1
+        self.halves = len(machines) * self.ways
+        self.goals = goals
+        self.state = self.halves + len(goals)
+        self.scale = math.lcm(*range(1, min(self.state, _MOST_WRAPS) + 2))
+        self.whole = self.state <= _MOST_WRAPS
+        head, next_head, tail, next_tail = times
+        self.later = self._scaled(next_head), self._scaled(next_tail)
+        jobs = kernels.Jobs(
+            peer=np.searchsorted(peers, far).astype(np.int64),
+            way=np.where(sent, 0, 1 if self._duplex else 0).astype(np.int64),
+            wire_ns=wire,
+            head_ns=head,
+            tail_ns=tail,
+            succ_ptr=succ_ptr,
+            succ=after[by_before],
+            succ_ns=path[before, after][by_before],
+            carry_ptr=carry_ptr,
+            carry=place[by_late],
+            carry_ns=carried[late, goals[place]][by_late],
+            pred_ptr=pred_ptr,
+            pred=before[by_after],
+            change_ns=self._change,
+            group=np.array([machine.node for machine in machines], np.int64),
+            twin=twin,
+        )
+        scaled = {
+            name: self._scaled(column)
+            for name, column in jobs._asdict().items()
+            if name.endswith("_ns")
+        }
+        columns = {**jobs._asdict(), **scaled}
+        self.jobs = kernels.Jobs(
+            **{name: np.ascontiguousarray(c, np.int64) for name, c in columns.items()}
+        )
+        numbers = (1 + self.state) * (count + self.state)
+        self.capacity = max(min(_LABELS, _MEMORY // numbers), 64)
+        self.memory = kernels.make_memory(self.capacity + 1, len(peers))
+        self.trail = kernels.make_trail(self.capacity + 1, count)
+        self.layers: dict[int, tuple[Labels, Labels]] = {}
+
+    def _scaled(self, times_ns: Int64s) -> Int64s:
+        """Turn ns into parts; what is never, or long ago, stays so."""
+        from scheduler._kernels_phases import LONG_AGO, NEVER, PAST
+
+        scaled = np.where(times_ns >= NEVER, NEVER, times_ns * self.scale)
+        parts: Int64s = np.where(times_ns <= PAST, LONG_AGO, scaled)
+        return parts
+
+    def roots(self) -> Int64s:
+        """Return the first machine that is like each, shape (machines,)."""
+        roots = np.arange(len(self.machines))
+        for k, twin in enumerate(self.twin.tolist()):
+            if twin >= 0:
+                roots[k] = roots[twin]
+        return roots
+
+    def layer(self, columns: int) -> tuple[Labels, Labels]:
+        """Return memory for two layers of labels with so many columns."""
+        from scheduler._kernels_phases import make_labels
+
+        if columns not in self.layers:
+            sizes = len(self.kept), len(self.machines), self.state, columns
+            self.layers[columns] = (
+                make_labels(self.capacity + 1, *sizes), make_labels(self.capacity + 1, *sizes)
+            )  # fmt: skip
+        return self.layers[columns]
+
+    @staticmethod
+    def _not_implied(path: Int64s, least_ns: Int64s, carried: Int64s) -> NDArray[np.bool_]:
+        """Mark the carried arcs that none to an earlier message of the next iteration implies."""
+        needed: NDArray[np.bool_] = carried > -(1 << 57)
+        for v in range(len(path)):
+            for w in np.flatnonzero(path[:, v] >= 0).tolist():
+                needed[:, v] &= carried[:, w] + least_ns[w] + path[w, v] < carried[:, v]
+        return needed
