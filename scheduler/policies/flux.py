@@ -14,6 +14,7 @@ not depend on what else the machine does. `_WORK_PER_SECOND` is what a slow core
 from __future__ import annotations
 
 import dataclasses
+import math
 from itertools import cycle
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -41,7 +42,7 @@ _WORK_IN_CACHE: Final = 250_000_000  # and where there are no more of them than 
 _CACHED: Final = 20_000
 _STEPS_PER_MESSAGE: Final = 80  # of a chain
 _ITERATIONS_PER_STEP: Final = 4  # about
-_PHASE_WORK_PER_SECOND: Final = 400_000  # of the budget: steps of `scheduler.phases`
+_PHASE_WORK_PER_SECOND: Final = 250_000  # of the budget: steps of `scheduler.phases`
 _PHASE_SHARE: Final = 0.3  # of the budget, which they take
 _CHAINS: Final = (  # which of the best found so far each begins with, and its first temperature
     (0, 0.1), (1, 0.02), (3, 0.1), (2, 0.02), (5, 0.3), (0, 0.02),
@@ -88,6 +89,7 @@ class Flux(Planner):
         search.seed()
         search.phase()
         search.anneal()
+        search.phase()
         return search.plan()
 
 
@@ -104,7 +106,8 @@ class Search:
         # Packet planes serve whoever is ready, which the decoder only estimates: no early end.
         exact = all(plane.kind == "ocs" for plane in problem.fabric.planes)
         self.target_ns = bound.value_ns if exact and rules.cyclic else 0.0
-        self.bound_ns = 0.0  # what `phase` finds beyond it
+        self.bound_ns = 0.0  # what `phase` finds beyond it,
+        self.phased_ns = math.inf  # when this was the best
         size = problem.graph.tasks + len(problem.graph.arcs.before)
         rate = _WORK_IN_CACHE if size <= _CACHED else _WORK_PER_SECOND
         iterations = min(_ITERATIONS_PER_STEP, len(self.bench.ends_ns))
@@ -126,13 +129,19 @@ class Search:
             self.work -= effort(self.bench.instance, self.bench.ends_ns)
 
     def phase(self) -> None:
-        """Bound the period by the ports of a few nodes, and try their best order for all."""
+        """Bound the period by the ports of a few nodes, and try their best order for all.
+
+        Done before the search, which may then be over, and again if that found something shorter.
+        """
         rules, problem, bench = self.rules, self.problem, self.bench
-        if self.done() or self.target_ns == 0 or not (rules.search and rules.planes):
+        best_ns, least_ns = bench.ranked[0].value_ns, self.target_ns
+        if best_ns <= least_ns or least_ns == 0 or not (rules.search and rules.planes):
             return
+        if best_ns >= self.phased_ns:
+            return
+        self.phased_ns = best_ns
         if not (rules.reuse and rules.early):
             return
-        best_ns, least_ns = bench.ranked[0].value_ns, self.target_ns
         found = phase_bound(
             problem,
             bench.instance,
