@@ -1,8 +1,9 @@
 """flux-exact: the best ordered program there is, by constraint programming (extra `exact`).
 
-Flux's own plan comes first, as a hint. Then the symmetric schedules are searched (`fold`), where
-ranks are alike. Bounds come from a few nodes at a time, other nodes' ports left out, and at last
-the whole model is solved with what is known of both sides. See `cyclic_model` for the model.
+Flux's own plan comes first, as a hint, with the bound that its phases gave. Then the symmetric
+schedules are searched (`fold`), where ranks are alike. Bounds come from a few nodes at a time,
+other nodes' ports left out, and at last the whole model is solved with what is known of both sides.
+See `cyclic_model` for the model.
 """
 
 from __future__ import annotations
@@ -97,12 +98,15 @@ class _Solve:
         if options.warm:
             search = Search(problem)
             search.seed()
+            search.phase()
             search.anneal()
-            self.bench = search.bench
+            search.phase()
+            self.bench, known_ns = search.bench, search.bound_ns
         else:
-            self.bench = Workbench(problem)
+            self.bench, known_ns = Workbench(problem), 0.0
         self.update()
-        self.bound_ns = math.ceil(lower_bound_ns(problem.graph, problem.fabric).value_ns)
+        least_ns = lower_bound_ns(problem.graph, problem.fabric).value_ns
+        self.bound_ns = math.ceil(max(least_ns, known_ns))
 
     def update(self) -> None:
         """Take the best candidate, and its period in the long run, rounded up."""

@@ -13,6 +13,8 @@ SAMPLE = 6  # of each kind, evenly over the file
 MOST_MESSAGES = 150  # so that the sample takes seconds
 WORST_GAP = 0.05
 MEAN_GAP = 0.01
+FIRST = 1.01  # training instances: the first decode over the best value known,
+FEWEST = 60  # and messages
 ROUNDING = 1.0  # ns: the solver's periods are whole
 
 
@@ -26,6 +28,8 @@ def test_the_instances_are_what_they_are_said_to_be(kind: str) -> None:
         assert len(graph.messages) == row["messages"]
         assert len(fabric.planes) == row["planes"]
         assert lower_bound_ns(graph, fabric).value_ns <= row["value_ns"] + ROUNDING
+        assert kind == "random" or row["first_ns"] >= FIRST * row["value_ns"]
+        assert kind == "random" or row["messages"] >= FEWEST
     for row in rows:
         assert row["bound_ns"] <= row["value_ns"] + ROUNDING
         if row["proven"]:
