@@ -142,8 +142,9 @@ def killed(step: Path, place: Path) -> str:
     time.sleep(0.5)
     process.kill()
     process.wait()
-    clean = [sys.executable, "-m", "fluxbed", "clean"]
-    subprocess.run(clean, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 (our own interpreter)
+    for record in RUNS.glob(f"*-{process.pid}.json"):  # ours, and nobody else's
+        clean = [sys.executable, "-m", "fluxbed", "clean", "--run", record.stem]
+        subprocess.run(clean, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 (our own interpreter)
     return "killed and cleaned"
 
 

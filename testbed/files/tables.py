@@ -6,6 +6,7 @@ as Python strings.
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
@@ -232,10 +233,12 @@ def write_table(name: str, table: Table, path: Path) -> None:
             series = pl.Series(column, np.ascontiguousarray(values, np.int64))
             null = pl.Series(values == NONE)
             columns.append(pl.select(pl.when(~null).then(series).alias(column)).to_series())
+    packed = io.BytesIO()  # polars itself says nothing useful of a full disk
+    pl.DataFrame(columns).write_parquet(packed, compression="zstd")
     try:
-        pl.DataFrame(columns).write_parquet(path, compression="zstd")
-    except (OSError, pl.exceptions.PolarsError) as error:
-        why = str(error).splitlines()[0]
+        path.write_bytes(packed.getbuffer())
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
         fix = "make room, or choose another directory with -o"
         raise UsageError("the table cannot be written", str(path), why, fix) from error
 
