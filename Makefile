@@ -4,13 +4,14 @@ SHELL := /bin/bash
 VENV := $(or $(FLUXBED_VENV),$(CURDIR)/.venv)
 FUZZ_SECONDS ?= 600
 
-.PHONY: help demo test fuzz provision clean
+.PHONY: help demo test docs fuzz provision clean
 
 help:
 	@printf '%s\n' \
 	  'make demo       replay the bundled training trace on an emulated optical fabric: predicted against measured' \
 	  'make test       style, types, import direction, all tests (fabric tests need root)' \
-	  'make fuzz       10,000 mutations of each example trace, then the property tests with ever new examples, for FUZZ_SECONDS=$(FUZZ_SECONDS)' \
+	  'make docs       the documentation, into docs/_build/html' \
+  'make fuzz       10,000 mutations of each example trace, then the property tests with ever new examples, for FUZZ_SECONDS=$(FUZZ_SECONDS)' \
 	  'make provision  system packages, virtual environment, compiled kernels' \
 	  'make clean      remove caches, build products and what our runs left in the kernel; runs/ stays'
 
@@ -22,6 +23,10 @@ demo: provision
 
 test: provision
 	@scripts/test.sh
+
+docs: provision
+	@$(VENV)/bin/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo docs/_build/html/index.html
 
 fuzz: provision
 	@FLUXBED_FUZZ=10000 FLUXBED_FUZZ_SEED=$$RANDOM$$RANDOM $(VENV)/bin/python -m pytest -q tests/testbed/traces/test_fuzz.py

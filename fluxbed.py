@@ -18,9 +18,13 @@ _HERE: Final = Path(__file__).resolve().parent
 _ROOMS: Final = ("topologies", "scheduler", "testbed")
 
 _API: Final = {
+    "Circuit": "topologies",
     "Fabric": "topologies",
+    "FabricError": "topologies",
     "FluxbedError": "topologies",
+    "InputError": "topologies",
     "Plane": "topologies",
+    "UsageError": "topologies",
     "build_fabric": "topologies",
     "rails": "topologies",
     "Collective": "scheduler.model.workload",
@@ -41,6 +45,14 @@ _API: Final = {
     "Planner": "scheduler.policies.base",
     "Reactive": "scheduler.policies.base",
     "kernel": "scheduler.kernel",
+    "Blob": "testbed.traces.sources",
+    "Call": "testbed.traces.capture",
+    "Enter": "testbed.traces.capture",
+    "Group": "scheduler.model.workload",
+    "Recording": "testbed.traces.capture",
+    "Step": "testbed.traces.capture",
+    "Work": "testbed.traces.capture",
+    "load_workload": "testbed.traces",
     "simulate": "scheduler.dispatch.simulator",
 }
 

@@ -36,6 +36,7 @@ Function = TypeVar("Function", bound="Callable[..., object]")
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
 KERNEL_SOURCES: Final = ("scheduler/**/_kernels_*.py", "testbed/**/_kernels_*.py")
+_USER: Final = os.getuid() if hasattr(os, "getuid") else 0  # as st_uid is where there are none
 _warm_ups: Final[list[Callable[[], None]]] = []
 
 
@@ -57,14 +58,14 @@ def cache_directory() -> Path | None:
     """Return the directory compiled kernels are kept in, or None where none can be written."""
     base = os.environ.get("FLUXBED_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
     candidates = [Path(base)] if base else []
-    candidates += [Path.home() / ".cache", Path(tempfile.gettempdir()) / f"uid-{os.getuid()}"]
+    candidates += [Path.home() / ".cache", Path(tempfile.gettempdir()) / f"uid-{_USER}"]
     for candidate in candidates:
         directory = candidate / "fluxbed" / _sources_hash()
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError:
             continue
-        if os.access(directory, os.W_OK) and directory.stat().st_uid == os.getuid():
+        if os.access(directory, os.W_OK) and directory.stat().st_uid == _USER:
             return directory
     return None
 

@@ -114,7 +114,7 @@ install_python_part() {
   fi
   local pip=("$VENV/bin/python" -m pip install --disable-pip-version-check --no-input -q --retries 5 --timeout 120
     --constraint "$ROOT/scripts/constraints.txt")
-  local extras=dev,exact,cluster
+  local extras=dev,exact,cluster,docs
   "${pip[@]}" setuptools || die "pip could not reach its package index: check the network (PIP_INDEX_URL, https_proxy), then repeat"
   if [ "$(uname -m)" = x86_64 ] && ! grep -qw avx2 /proc/cpuinfo; then # polars is compiled for AVX2 by default
     "${pip[@]}" 'polars[rtcompat]' || die "pip could not install polars for this processor: see its message above"

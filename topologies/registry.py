@@ -1,4 +1,8 @@
-"""Topologies by name, in Mininet's spelling: `rails,nodes=8,planes=2,rate=800Gbps,delay=100us`."""
+"""Topologies by name, in Mininet's spelling: `rails,nodes=8,planes=2,rate=800Gbps,delay=100us`.
+
+One's own is a function in a file, `my_fabric.py:ring,nodes=8`, that returns a `Fabric`. Its options
+are its keyword parameters; one that ends in `_ns` or `_bps` is written without that ending.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from topologies.errors import UsageError
+from topologies.fabric import Fabric
 from topologies.hybrid import hybrid
 from topologies.rails import rails
 from topologies.rotor import rotor
@@ -14,11 +19,10 @@ from topologies.servers import servers
 from topologies.single import single
 from topologies.torus import torus
 from topologies.units import parse_duration_ns, parse_rate_bps
+from topologies.user_files import is_in_file, load_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from topologies.fabric import Fabric
 
 __all__ = ["BUILDERS", "build_fabric", "describe", "options_of", "parse_spec"]
 
@@ -49,14 +53,15 @@ def parse_spec(spec: str, what: str) -> tuple[str, dict[str, str]]:
     return name, options
 
 
-def _convert(key: str, parameter: str, value: str, spec: str) -> Any:  # noqa: ANN401 (int, bool or str)
-    if parameter == "cube":
+def _convert(key: str, parameter: inspect.Parameter, value: str, spec: str) -> Any:  # noqa: ANN401 (int, bool or str)
+    """Read `value` as its parameter's unit says, else as the type of the parameter's default."""
+    if isinstance(parameter.default, str):
         return value
-    if parameter.endswith("_ns"):
+    if parameter.name.endswith("_ns"):
         return parse_duration_ns(value)
-    if parameter.endswith("_bps"):
+    if parameter.name.endswith("_bps"):
         return parse_rate_bps(value)
-    if parameter in ("duplex", "all_stop"):
+    if isinstance(parameter.default, bool):
         if value.lower() not in _TRUTH:
             raise UsageError(f"{key}={value!r}", spec, "it is yes or no", f"write {key}=yes")
         return _TRUTH[value.lower()]
@@ -92,26 +97,46 @@ def build_fabric(spec: str, world: int | None = None) -> Fabric:
     10000
     """
     name, options = parse_spec(spec, "topology")
-    if name not in BUILDERS:
-        why = f"the topologies are {', '.join(BUILDERS)}"
-        raise UsageError(f"there is no topology {name!r}", spec, why, "choose one of them")
-    builder = BUILDERS[name]
+    builder = _builder(name, spec)
     parameters = {_option(p): p for p in inspect.signature(builder).parameters}
     for key in options:
         if key not in parameters:
             why = f"the options of {name} are {', '.join(parameters)}"
             raise UsageError(f"there is no option {key!r}", spec, why, "choose one of them")
+    described = inspect.signature(builder).parameters
     arguments = {
-        parameters[key]: _convert(key, parameters[key], value, spec)
+        parameters[key]: _convert(key, described[parameters[key]], value, spec)
         for key, value in options.items()
     }
-    if "nodes" not in arguments:
+    if "nodes" not in arguments and "nodes" in parameters:
         if world is None:
             why = "no workload says how many nodes there are"
             raise UsageError("nodes is missing", spec, why, "add nodes=8")
         arguments["nodes"] = _nodes_for(world, builder, arguments, spec)
-    fabric = builder(**arguments)
+    try:
+        fabric: object = builder(**arguments)
+    except TypeError as error:
+        why = f"{name} refuses: {error}"
+        raise UsageError("the options do not suffice", spec, why, "give what it needs") from error
+    if not isinstance(fabric, Fabric):
+        why = f"{name} returns {type(fabric).__name__}"
+        raise UsageError(f"{name!r} is no topology", spec, why, "return a fluxbed.Fabric")
     return dataclasses.replace(fabric, name=spec)
+
+
+def _builder(name: str, spec: str) -> Callable[..., Fabric]:
+    if is_in_file(name):
+        found: Any = load_attribute(name, spec, inspect.isfunction)
+        if not callable(found):
+            why = f"it is {type(found).__name__}"
+            raise UsageError(f"{name!r} is no function", spec, why, "name a function")
+        builder: Callable[..., Fabric] = found
+        return builder
+    if name not in BUILDERS:
+        why = f"the topologies are {', '.join(BUILDERS)}"
+        fix = "choose one of them, or write my_fabric.py:function"
+        raise UsageError(f"there is no topology {name!r}", spec, why, fix)
+    return BUILDERS[name]
 
 
 def options_of(name: str) -> list[str]:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-import importlib.util
 import inspect
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from scheduler.policies.base import Scheduler
 from topologies.errors import UsageError
 from topologies.registry import parse_spec
 from topologies.units import parse_bytes, parse_duration_ns, parse_rate_bps
+from topologies.user_files import is_in_file, load_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,18 +49,6 @@ _UNITS: Final[Mapping[str, Callable[[str], int]]] = {
     "_bps": parse_rate_bps,
     "_bytes": parse_bytes,
 }
-_FILE_ERRORS: Final = (
-    ArithmeticError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NameError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
 _TRUTH: Final = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -155,11 +141,12 @@ def _tunable(cls: type[Scheduler]) -> bool:
 
 
 def _class(name: str, spec: str) -> type[Scheduler]:
-    if ".py:" in name:
-        return _class_in_file(name, spec)
+    if is_in_file(name):
+        found: Any = load_attribute(name, spec, _is_scheduler)
+        return _checked(found, name.rpartition(":")[2], spec)
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
-        found: Any = getattr(importlib.import_module(module), attribute)
+        found = getattr(importlib.import_module(module), attribute)
         return _checked(found, name, spec)
     points = [p for p in importlib.metadata.entry_points(group=ENTRY_POINTS) if p.name == name]
     if not points:
@@ -174,41 +161,12 @@ def _class(name: str, spec: str) -> type[Scheduler]:
     return _checked(found, name, spec)
 
 
-def _class_in_file(name: str, spec: str) -> type[Scheduler]:
-    file_name, _, attribute = name.rpartition(":")
-    path = Path(file_name)
-    if not path.is_file():
-        why = "no such file can be read"
-        raise UsageError(f"{file_name!r} is missing", spec, why, "correct the path")
-    module_name = f"_fluxbed_user_{path.stem}"
-    module_spec = importlib.util.spec_from_file_location(module_name, path.resolve())
-    assert module_spec is not None
-    assert module_spec.loader is not None
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[module_name] = module  # dataclasses and pickling look it up there
-    try:
-        module_spec.loader.exec_module(module)
-    except _FILE_ERRORS as error:
-        del sys.modules[module_name]
-        why = f"running it raises {type(error).__name__}: {error}"
-        raise UsageError(f"{file_name!r} cannot be used", spec, why, "correct the file") from error
-    if not hasattr(module, attribute):
-        classes = [
-            key
-            for key, value in vars(module).items()
-            if inspect.isclass(value)
-            and issubclass(value, Scheduler)
-            and value.__module__ == module_name
-        ]
-        why = f"its schedulers are {', '.join(classes) or 'none'}"
-        raise UsageError(
-            f"{file_name!r} has no {attribute!r}", spec, why, "name one of its classes"
-        )
-    return _checked(getattr(module, attribute), attribute, spec)
+def _is_scheduler(found: object) -> TypeGuard[type[Scheduler]]:
+    return inspect.isclass(found) and issubclass(found, Scheduler)
 
 
 def _checked(found: object, name: str, spec: str) -> type[Scheduler]:
-    if not (inspect.isclass(found) and issubclass(found, Scheduler)):
+    if not _is_scheduler(found):
         why = "it is not a subclass of fluxbed.Planner or fluxbed.Reactive"
         raise UsageError(f"{name!r} is not a scheduler", spec, why, "derive it from one of them")
     if inspect.isabstract(found):

@@ -32,7 +32,7 @@ def command(context: click.Context, files: tuple[str, ...], style: str) -> None:
 
     Neither the dispatcher nor the simulator takes part in it.
 
-    Example: fluxbed check runs/20261201T100000Z-flux-0a1b2c3d
+    Example: fluxbed check plan.json step.workload.jsonl
     """
     paths = [Path(name) for name in files]
     if len(paths) == 1:

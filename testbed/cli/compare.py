@@ -29,7 +29,7 @@ _COLUMNS: Final[list[Column]] = [
     ("scheduler", "scheduler", str),
     ("origin", "origin", str),
     ("iteration_ns", "iteration", format_duration),
-    ("iteration_ns_ratio", "iteration", _times),
+    ("iteration_ns_ratio", "to the first", _times),
     ("predicted_ns", "predicted", format_duration),
     ("off", "off by", _signed),
     ("exposed_comm_ns_ratio", "exposed comm", _times),
@@ -68,7 +68,7 @@ def run_directories(paths: Sequence[Path]) -> list[Path]:
 def command(runs: tuple[Path, ...], output: Path | None, style: str) -> None:
     """Show RUNS (or directories of runs) as ratios to the first, and measured against predicted.
 
-    Example: fluxbed compare runs/demo/rotor-direct runs/demo/flux
+    Example: fluxbed compare runs/demo/bvn runs/demo/flux
     """
     from testbed.files.compare import compare_runs
     from testbed.files.rundir import read_run

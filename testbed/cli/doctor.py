@@ -31,7 +31,7 @@ _MEASURES: Final[list[Column]] = [("measure", "measure", str), ("value", "value"
 def command(context: click.Context, style: str, *, deep: bool) -> None:
     """Say what this machine has for the emulated fabric; exit 4 when something needed is missing.
 
-    Example: sudo fluxbed doctor --deep
+    Example: fluxbed doctor
     """
     from testbed.emulator.capabilities import check_machine, deep_check, require_emulation
 

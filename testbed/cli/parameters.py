@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from topologies.units import parse_bytes, parse_duration_ns, parse_rate_bps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = [
     "EXPANSION",
@@ -115,8 +116,32 @@ def _stragglers(
     return parse_stragglers(",".join(value))
 
 
+def _completed(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    """Return what a shell may put for `incomplete`: one of `names`, or else a file."""
+    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return found or [CompletionItem(incomplete, type="file")]
+
+
+def _complete_topology(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from topologies.registry import BUILDERS
+
+    return _completed(BUILDERS, incomplete)
+
+
+def _complete_scheduler(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from scheduler.policies.registry import BUILT_IN
+
+    return _completed(BUILT_IN, incomplete)
+
+
 IMPORT = (
-    click.option("--from", "importer", metavar="FORMAT", help="Read the trace as this format."),
+    click.option(
+        "--from", "importer", metavar="FORMAT", help="Read as this, or my_trace.py:Class."
+    ),
     click.option("--ranks", metavar="LIST", help="Keep only these ranks, as 0-3,8 or 0-6:2."),
     click.option(
         "--group",
@@ -149,7 +174,14 @@ FAULTS = (
 
 
 def _topology(*, required: bool, text: str) -> Callable[[F], F]:
-    return click.option("-t", "--topology", required=required, metavar="TOPOLOGY", help=text)
+    return click.option(
+        "-t",
+        "--topology",
+        required=required,
+        metavar="TOPOLOGY",
+        help=text,
+        shell_complete=_complete_topology,
+    )
 
 
 _SPELLING = "As rails,nodes=8,planes=2,rate=800Gbps,delay=100us, or a TOML file."
@@ -248,6 +280,7 @@ SCHEDULERS = (
         multiple=True,
         metavar="SCHEDULER",
         help="A name[,key=value], or my_flux.py:Class; may be repeated.",
+        shell_complete=_complete_scheduler,
     ),
 )
 PLANNING = (

@@ -25,7 +25,7 @@ __all__ = ["command"]
 def command(runs: tuple[Path, ...], form: str) -> None:
     """Write report.html into each of RUNS, or their summaries to stdout.
 
-    Example: fluxbed report runs/20261201T100000Z-flux-0a1b2c3d --format md
+    Example: fluxbed report runs/demo --format md
     """
     from testbed.report import render, write_report
 

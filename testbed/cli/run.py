@@ -86,7 +86,7 @@ _INTERVAL: Final[Column] = (
 def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
     """Replay WORKLOAD (a trace does too) over a software OCS and measure; needs root.
 
-    Example: sudo fluxbed run examples/traces/llama-tp4-dp2 -t rails,planes=2,delay=10us -s flux
+    Example: sudo fluxbed run step.workload.jsonl -t rails,delay=10us -s flux -s bvn -o runs/real
 
     \b
     Faults (KIND:key=value,...; at=0 by default, without for they last; all in virtual time):

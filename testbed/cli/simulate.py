@@ -53,7 +53,7 @@ _COLUMNS: list[Column] = [
 def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
     """Predict iteration time, NIC queues and circuit use of WORKLOAD (a trace does too).
 
-    Example: fluxbed simulate examples/traces/llama-tp4-dp2 -t rails,planes=2,delay=10us -s flux
+    Example: fluxbed simulate step.workload.jsonl -t rails,delay=10us -s flux -s bvn -o runs/demo
     """
     compete(chosen, _simulate, _COLUMNS)
 

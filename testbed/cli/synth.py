@@ -73,7 +73,7 @@ _COUNT = click.IntRange(1)
 def command(model: str, output: Path, **recipe: Any) -> None:  # noqa: ANN401 (options)
     """Make one training step of MODEL (llama3-8b, mixtral-8x7b, ..., or a TOML of dimensions).
 
-    Example: fluxbed synth llama3-8b --tp 4 --dp 2 --layers 8 --mfu 0.5 -o step.workload.jsonl.gz
+    Example: fluxbed synth llama3-8b --tp 4 --dp 2 --layers 1 --mfu 0.5 -o step.workload.jsonl
     """
     from testbed.files.workload import write_workload
     from testbed.synth import synth

@@ -57,7 +57,7 @@ def _deps_frame(graph: TaskGraph) -> pl.DataFrame:
 
     def named(column: str, names: tuple[str, ...]) -> pl.Expr:
         numbers = list(range(len(names)))
-        return pl.col(column).replace_strict(numbers, names, return_dtype=pl.String)
+        return pl.col(column).replace_strict(numbers, list(names), return_dtype=pl.String)
 
     def nullable(column: str) -> pl.Expr:
         return pl.when(pl.col(column) >= 0).then(pl.col(column)).alias(column)

@@ -276,7 +276,11 @@ def _unwritable(path: Path, error: OSError) -> UsageError:
 
 def _give_to_user(path: Path) -> None:
     """Files of a run under sudo belong to the user who called it."""
-    if os.geteuid() == 0 and (user := os.environ.get("SUDO_UID", "")).isdecimal():
+    if (
+        hasattr(os, "chown")
+        and os.geteuid() == 0
+        and (user := os.environ.get("SUDO_UID", "")).isdecimal()
+    ):
         group = os.environ.get("SUDO_GID", "")
         os.chown(path, int(user), int(group) if group.isdecimal() else -1)
 

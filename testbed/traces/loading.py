@@ -1,7 +1,12 @@
-"""Any trace, or a workload file, to a workload: recognised by content, read, assembled."""
+"""Any trace, or a workload file, to a workload: recognised by content, read, assembled.
+
+An importer of one's own is a class in a file that has what `Importer` asks for, and is named
+`my_trace.py:MyTrace` where a format is.
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +32,7 @@ from testbed.traces.pcap import Pcap
 from testbed.traces.simai import SimAi
 from testbed.traces.sources import Blob, digest, open_sources
 from topologies.errors import InputError, UsageError
+from topologies.user_files import is_in_file, load_attribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,6 +92,7 @@ def read_any(
     for files that cannot be read.
     """
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    reader = None if importer is None else _named(importer)
     recordings: list[Recording] = []
     exported: list[tuple[str, bytes]] = []
     blobs = open_sources(given)
@@ -101,7 +108,7 @@ def read_any(
             continue
         if importer is None and FORMAT.encode() in data[:_HEADER]:
             return decode_workload(data.splitlines(keepends=True), blob.path)
-        recordings += _read(blob, data, importer)
+        recordings += _read(blob, data, reader)
     if exported:
         from testbed.traces.export_chakra import restore
 
@@ -154,14 +161,28 @@ def _or_refuse(recordings: list[Recording], paths: list[Path | str]) -> list[Rec
     return recordings
 
 
-def _read(blob: Blob, data: bytes, importer: str | None) -> list[Recording]:
+def _named(importer: str) -> Importer:
+    """Return the importer that `--from` names; `UsageError` where there is none."""
+    if is_in_file(importer):
+        found = load_attribute(importer, importer, inspect.isclass)
+        missing = [name for name in ("name", "sniff", "read") if not hasattr(found, name)]
+        if missing or not callable(found):
+            why = f"it has no {missing[0]}" if missing else "it is no class"
+            fix = "give it name, sniff(head) and read(blob)"
+            raise UsageError(f"{importer!r} is no importer", "--from", why, fix)
+        own: Importer = found()
+        return own
+    if importer not in IMPORTERS:
+        why = f"there are {', '.join(IMPORTERS)}"
+        fix = "choose one, or write my_trace.py:Class"
+        raise UsageError(f"no importer is called {importer!r}", "--from", why, fix)
+    return IMPORTERS[importer]
+
+
+def _read(blob: Blob, data: bytes, reader: Importer | None) -> list[Recording]:
     head, blob = data[:_HEAD], replace(blob, load=lambda: data)
-    if importer is not None:
-        if importer not in IMPORTERS:
-            why = f"there are {', '.join(IMPORTERS)}"
-            raise UsageError(f"no importer is called {importer!r}", "--from", why, "choose one")
-        chosen = IMPORTERS[importer]
-        return chosen.read(blob) if blob.named or chosen.sniff(head) else []
+    if reader is not None:
+        return reader.read(blob) if blob.named or reader.sniff(head) else []
     for candidate in IMPORTERS.values():
         if candidate.sniff(head):
             return candidate.read(blob)

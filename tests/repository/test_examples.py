@@ -53,3 +53,28 @@ def test_runs_can_be_drawn(runs: dict[str, Path], tmp_path: Path) -> None:
     figure = tmp_path / "figure.png"
     assert str(figure) in python("examples/draw_runs.py", *runs.values(), "-o", figure)
     assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_importer_of_ones_own(tmp_path: Path) -> None:
+    rows = ["rank,operation,value,group"]
+    for rank in (0, 1):
+        rows += [f"{rank},compute,1000,", f"{rank},all_reduce,4096,0 1", f"{rank},compute,500,"]
+    (tmp_path / "steps.csv").write_text("\n".join(rows))
+    workload = tmp_path / "steps.workload.jsonl"
+    reader = "docs/my_trace.py:CsvTrace"
+    python("-m", "fluxbed", "convert", "--from", reader, tmp_path / "steps.csv", "-o", workload)
+    operations = [json.loads(line) for line in workload.read_text().splitlines()[1:]]
+    (collective,) = (one for one in operations if one["op"] == "comm")
+    assert collective["ranks"]["1"]["in_bytes"] == 4096
+    computations = [one for one in operations if one["op"] == "compute"]
+    assert [(one["rank"], one["dur_ns"]) for one in computations] == [
+        (0, 1000), (1, 1000), (0, 500), (1, 500),
+    ]  # fmt: skip
+    assert all(one["deps"] == [collective["id"]] for one in computations[2:])
+
+
+def test_a_topology_of_ones_own() -> None:
+    spec = "docs/my_fabric.py:pods,nodes=8,pod_nodes=4,spine_delay=1ms"
+    picture = python("-m", "fluxbed", "topologies", "show", spec)
+    assert "8 nodes on 3 planes" in picture
+    assert "dark 1 ms" in picture

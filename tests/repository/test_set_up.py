@@ -42,6 +42,7 @@ def test_scripts_are_executable_and_parse(script: Path) -> None:
         ("demo", ["provision.sh", "demo.sh"]),
         ("test", ["provision.sh", "test.sh"]),
         ("provision", ["provision.sh"]),
+        ("docs", ["provision.sh"]),
         ("fuzz", ["provision.sh"]),
     ],
 )
@@ -79,7 +80,7 @@ def pins() -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("extra", [None, "dev", "exact", "cluster"])
+@pytest.mark.parametrize("extra", [None, "dev", "exact", "cluster", "docs"])
 def test_every_dependency_is_pinned_to_a_version_it_allows(extra: str | None) -> None:
     project = PROJECT["project"]
     wanted = project["optional-dependencies"][extra] if extra else project["dependencies"]

@@ -56,7 +56,7 @@ def test_every_option_of_a_builder_can_be_spelt() -> None:
         (
             "donut",
             ("donut: there is no topology 'donut', because the topologies are rails, single, "
-            "servers, hybrid, rotor, torus: choose one of them"),
+            "servers, hybrid, rotor, torus: choose one of them, or write my_fabric.py:function"),
         ),
         (
             "hybrid,packets=1Gbps",

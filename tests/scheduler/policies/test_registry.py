@@ -149,8 +149,8 @@ def test_file_class_is_used(my_flux: Path) -> None:
         (
             "my_flux.py:Absent",
             (
-                "my_flux.py:Absent: 'my_flux.py' has no 'Absent', because its schedulers are "
-                "MyFlux, Half, NeedsOne: name one of its classes"
+                "my_flux.py:Absent: 'my_flux.py' has no 'Absent', because it has "
+                "MyFlux, Half, NeedsOne: name one of these"
             ),
         ),
         (

@@ -105,7 +105,7 @@ def test_unknown_topologies_are_told_the_known_ones(fluxbed: Any, step: Path) ->
     assert (code, out) == (2, "")
     assert err.startswith("star,nodes=4: there is no topology 'star', because the topologies are ")
     assert "rails" in err
-    assert err.endswith(": choose one of them\n")
+    assert err.endswith(": choose one of them, or write my_fabric.py:function\n")
 
 
 def test_an_unknown_scheduler_is_told_before_anything_runs(fluxbed: Any, step: Path) -> None:
