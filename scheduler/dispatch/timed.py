@@ -18,12 +18,13 @@ from topologies.errors import UsageError
 
 if TYPE_CHECKING:
     from scheduler.dispatch._kernels_events import Progress
+    from scheduler.dispatch._kernels_relays import Relays
     from scheduler.dispatch._kernels_timed import Queues
-    from scheduler.dispatch._kernels_twohop import Stores
+    from scheduler.dispatch._kernels_twohop import Outputs
     from scheduler.dispatch.layout import Layout
     from scheduler.model.taskgraph import Int64s
 
-__all__ = ["Windows", "run_timed", "simulate_timed", "slot_windows"]
+__all__ = ["Windows", "new_relays", "run_timed", "simulate_timed", "slot_windows"]
 
 
 class Windows(NamedTuple):
@@ -130,12 +131,12 @@ def _lanes(layout: Layout, owner: Int64s, windows: Windows) -> tuple[Int64s, Int
     return lanes, table, owner[first]
 
 
-def _two_hops(layout: Layout, guard_ns: int) -> tuple[Queues, Stores]:
-    """Make the lanes and the empty stores of two-hop routing: a lane per port."""
+def _two_hops(layout: Layout, guard_ns: int) -> tuple[Queues, Outputs, Relays]:
+    """Make the lanes and the empty queues of two-hop routing: a lane per port."""
     from scheduler.dispatch import _kernels_timed as timed
-    from scheduler.dispatch import _kernels_twohop as twohop
+    from scheduler.dispatch._kernels_twohop import Outputs
 
-    nodes, total = layout.fabric.nodes, len(layout.work.kind)
+    total = len(layout.work.kind)
     port_node = np.ascontiguousarray(layout.ports[:, col.PORT_NODE])
     windows = slot_windows(layout, guard_ns)
     apart = port_node[windows.src_port] != port_node[windows.dst_port]
@@ -148,25 +149,38 @@ def _two_hops(layout: Layout, guard_ns: int) -> tuple[Queues, Stores]:
         windows=table,
         cycle=layout.rule[[col.R_PERIOD, col.R_PHASE]],
     )
-    pair = np.zeros((nodes * nodes, twohop.PAIR_COLUMNS), np.int64)
-    pair[:, [twohop.OWN_HEAD, twohop.VIA_HEAD]] = NONE
-    joined = np.zeros((nodes, nodes), np.int64)
-    joined[port_node[windows.src_port], port_node[windows.dst_port]] = 1
-    pair[:, twohop.JOINED_AT_TIMES] = joined.ravel()
-    pair[:, twohop.REACHED] = ((joined + joined @ joined) > 0).ravel()
-    pointers, listed = csr(lane_node, np.arange(len(lanes)), nodes)
-    stores = twohop.Stores(
-        pair=pair,
-        node=np.zeros((nodes, twohop.NODE_COLUMNS), np.int64),
-        left=np.zeros(total, np.int64),
+    pointers, listed = csr(lane_node, np.arange(len(lanes)), layout.fabric.nodes)
+    outputs = Outputs(
         moved=np.zeros(total, np.int64),
-        after=np.zeros(total, np.int64),
         node_lane_ptr=pointers,
         node_lane=listed,
         lane_node=lane_node,
         port_node=port_node,
     )
-    return queues, stores
+    return queues, outputs, new_relays(layout, guard_ns, chunks=64)
+
+
+def new_relays(layout: Layout, guard_ns: int, *, chunks: int) -> Relays:
+    """Make the empty queues of two-hop routing, with room for so many chunks at once."""
+    from scheduler.dispatch import _kernels_relays as relays
+
+    nodes, owner = layout.fabric.nodes, layout.ports[:, col.PORT_NODE]
+    windows = slot_windows(layout, guard_ns)
+    near, far = owner[windows.src_port], owner[windows.dst_port]
+    joined = np.zeros((nodes, nodes), np.int64)
+    joined[near[near != far], far[near != far]] = 1
+    pair = np.zeros((nodes * nodes, relays.PAIR_COLUMNS), np.int64)
+    pair[:, relays.HEAD : relays.TAIL] = NONE
+    pair[:, relays.JOINED_AT_TIMES] = joined.ravel()
+    pair[:, relays.REACHED] = ((joined + joined @ joined) > 0).ravel()
+    rows = np.full((chunks, relays.CHUNK_COLUMNS), NONE, np.int64)
+    rows[:-1, relays.CH_NEXT] = np.arange(1, chunks)
+    return relays.Relays(
+        pair=pair,
+        node=np.zeros((nodes, relays.NODE_COLUMNS), np.int64),
+        chunks=rows,
+        free=np.zeros(1, np.int64),
+    )
 
 
 def run_timed(
@@ -194,10 +208,10 @@ def run_timed(
     else:
         from scheduler.dispatch._kernels_twohop import run_two_hops
 
-        queues, stores = _two_hops(layout, guard)
+        queues, outputs, relays = _two_hops(layout, guard)
         admission = program.routing == "rotorlb"
         pieces, size = run_two_hops(
-            layout.work, progress, queues, stores, latency_ns, quantum_bytes, admission
+            layout.work, progress, queues, outputs, relays, latency_ns, quantum_bytes, admission
         )
     if progress.tally[-1] < len(layout.work.kind):
         raise stalled(layout, progress.times)
