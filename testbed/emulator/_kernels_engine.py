@@ -53,7 +53,8 @@ from testbed.emulator._kernels_engine_control import (
     ring_timers,
     tell_dispatcher,
 )
-from testbed.emulator._kernels_engine_nic import read_clock, serve
+from testbed.emulator._kernels_engine_lines import read_clock
+from testbed.emulator._kernels_engine_nic import serve
 from testbed.emulator._kernels_engine_receive import receive, resend
 from testbed.emulator._kernels_engine_tools import most_urgent, next_timer_ns
 from testbed.emulator._kernels_libc import epoll_wait, sleep_until_ns

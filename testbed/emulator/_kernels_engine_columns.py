@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from scheduler.dispatch._kernels_relays import Relays
     from scheduler.model.taskgraph import Int64s
 
 NONE: Final = -1
@@ -48,6 +49,7 @@ TABLE_TIMERS: Final = 4
 TABLE_NEWS: Final = 5
 TABLE_WINDOWS: Final = 6
 TABLE_PLANNED: Final = 7
+TABLE_CHUNKS: Final = 8
 TABLES: Final = (
     "transfers",
     "circuits",
@@ -57,6 +59,7 @@ TABLES: Final = (
     "news",
     "windows",
     "planned",
+    "chunks",
 )
 
 # `tasks`, a row per unrolled task. Bytes are virtual.
@@ -76,7 +79,8 @@ ARRIVAL: Final = 12  # the latest of its frames' arrivals so far
 NEXT: Final = 13  # the message behind it in its queue
 PORT: Final = 14  # the output it was granted to
 CIRCUIT: Final = 15  # and the circuit
-TASK_COLUMNS: Final = 16
+FAR: Final = 16  # of a message on a packet plane: the input it goes to
+TASK_COLUMNS: Final = 17
 
 # `ports`, a row per port.
 PLANE: Final = 0
@@ -97,7 +101,24 @@ WINDOWS: Final = 14  # timed: how many there are
 IN_FLIGHT: Final = 15  # its frames in `flying`
 IN_FLIGHT_AGAIN: Final = 16  # of them, those to be sent again
 AGAIN: Final = 17  # the frame in service is this row of `flying`, NONE: a new one
-PORT_COLUMNS: Final = 18
+FRAME_TASK: Final = 18  # two hops: what the frame in service carries,
+FRAME_OFFSET: Final = 19
+FRAME_HOP: Final = 20  # 1: on behalf of another node
+FRAME_TO: Final = 21  # the node it goes to in the end,
+FRAME_SINCE: Final = 22  # and when its bytes came
+STAGE: Final = 23  # packet plane: how far the first message of its queue is
+ADMITTED: Final = 24  # packet plane: when the input it goes to began to be this output's
+TAKEN: Final = 25  # packet plane: 1 while this input belongs to some output
+CLEAR: Final = 26  # packet plane: when this input was last given up
+WAITING: Final = 27  # packet plane: the outputs that wait for this input, FIFO
+WAITING_LAST: Final = 28
+WAITING_NEXT: Final = 29
+PORT_COLUMNS: Final = 30
+
+# `ports[STAGE]`.
+IDLE: Final = 0
+WAITS: Final = 1
+SENDS: Final = 2
 
 MOST_WINDOWS: Final = 8  # circuits of one output that are written and not over
 
@@ -117,7 +138,8 @@ T_DARK: Final = 11
 T_RESENT: Final = 12
 T_EXTENT: Final = 13  # the extent its latest frame is in
 T_HELD: Final = 14  # how much later than at line rate from T_START its bytes have left
-TRANSFER_COLUMNS: Final = 15
+T_HOP: Final = 15
+TRANSFER_COLUMNS: Final = 16
 
 # `circuits`, a row per circuit.
 X_PLANE: Final = 0
@@ -162,6 +184,7 @@ DELIVERED: Final = 1  # message arg ends, its latency over
 DUE_ROW: Final = 2  # row arg of `planned` is carried out, after the frames that left before
 GO_BACK: Final = 3  # the sender hears that path arg, port * ports + far, lacks a frame
 OUTAGE_BEGINS: Final = 4  # row arg of `faults`
+RELAYED: Final = 5  # chunk arg // nodes is at node arg % nodes, its latency over
 HEARD: Final = 8  # HEARD + event: the dispatcher is told
 
 # `news`, the events the dispatcher has not been told: [event, arg, when].
@@ -218,7 +241,13 @@ N_NODES: Final = 6
 N_EPOLL: Final = 7  # file descriptor
 N_RESEND: Final = 8  # a frame not received by then after its sending is sent again
 N_IN_FLIGHT: Final = 9  # the most frames of one output that may be unreceived
-NUMBERS: Final = 10
+N_ROUTING: Final = 10
+NUMBERS: Final = 11
+
+# `numbers[N_ROUTING]`, of timed programs.
+DIRECT: Final = 0
+VLB: Final = 1
+ROTORLB: Final = 2
 
 # `faults`, a row per fault and, of late commands and locks, per plane.
 Q_KIND: Final = 0
@@ -295,7 +324,8 @@ class Engine(NamedTuple):
     [ports, MOST_WINDOWS], rings of circuits. `scale` float64[1] is virtual bytes per wall byte.
     `ended` lists tasks in the order they end; a message is there twice if its latency had to pass.
     `planned` keeps the dispatcher's rows that are for later (lookahead). `asked` is [ports, ports]:
-    the PSN each receiver asked each sender for last. `faults` may have no rows.
+    the PSN each receiver asked each sender for last. `faults` may have no rows. `relays` is
+    what waits under two-hop routing.
     """
 
     numbers: Int64s
@@ -319,6 +349,7 @@ class Engine(NamedTuple):
     planned: Int64s
     asked: Int64s
     faults: Int64s
+    relays: Relays
     counters: Int64s
     histograms: Int64s
     extremes: Int64s

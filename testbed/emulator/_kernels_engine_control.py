@@ -31,6 +31,7 @@ from scheduler.dispatch._kernels_columns import (
     TIMED,
 )
 from scheduler.dispatch._kernels_dispatch import dispatch, slot_start_ns
+from scheduler.dispatch._kernels_relays import CH_TASK, REACHED, append, has_room, link
 from scheduler.kernel import lean_kernel
 from scheduler.model.taskgraph import COMPUTE, MARKER, MESSAGE
 from testbed.emulator._kernels_crossbar import darken_input, darken_output
@@ -39,6 +40,7 @@ from testbed.emulator._kernels_engine_columns import (
     CIRCUITS,
     COMPUTED,
     DELIVERED,
+    DIRECT,
     DISPATCH,
     DONE,
     DST,
@@ -47,6 +49,7 @@ from testbed.emulator._kernels_engine_columns import (
     DURATION,
     END,
     ENDED,
+    FAR,
     FIRST_WINDOW,
     GO_BACK,
     HEARD,
@@ -58,6 +61,7 @@ from testbed.emulator._kernels_engine_columns import (
     N_LATENCY,
     N_NODES,
     N_NOTIFY,
+    N_ROUTING,
     N_ZERO,
     NEVER,
     NEWEST,
@@ -72,9 +76,12 @@ from testbed.emulator._kernels_engine_columns import (
     Q_AT,
     Q_KIND,
     READY,
+    RELAYED,
     SETTLED,
+    SIZE,
     SRC,
     START,
+    TABLE_CHUNKS,
     TABLE_CIRCUITS,
     TABLE_NEWS,
     TABLE_PLANNED,
@@ -103,8 +110,10 @@ from testbed.emulator._kernels_engine_faults import (
     light_around,
     lock_late_ns,
 )
-from testbed.emulator._kernels_engine_nic import enqueue, far_of, join_voq, read_clock, take_up
-from testbed.emulator._kernels_engine_receive import go_back
+from testbed.emulator._kernels_engine_lines import enqueue, far_of, join_voq, read_clock
+from testbed.emulator._kernels_engine_nic import take_up
+from testbed.emulator._kernels_engine_packet import join
+from testbed.emulator._kernels_engine_receive import go_back, wake
 from testbed.emulator._kernels_engine_tools import (
     drop_timer,
     fill_up,
@@ -146,17 +155,29 @@ def make_ready(engine: Engine, core: Core, task: int, clock_ns: int) -> None:
         line[END] = line[READY]
         push(engine, task)
     elif core.rule[R_KIND] == TIMED:
-        nodes = engine.numbers[N_NODES]
-        join_voq(engine, task, line[SRC] * nodes + line[DST])
-        for plane in range(len(core.planes)):
-            row = plane * nodes + line[SRC]
-            for at in range(engine.node_port_ptr[row], engine.node_port_ptr[row + 1]):
-                take_up(engine, core, engine.node_port[at], clock_ns)
+        queue_up(engine, task)
+        wake(engine, core, line[SRC], clock_ns)
+    elif line[FAR] != NONE:
+        join(engine, task)
+        take_up(engine, core, line[PORT], clock_ns)
     else:
         if core.rule[R_KIND] == REACTIVE:
             notify(engine, EV_READY, task, line[READY])
         if line[PORT] != NONE:
             take_up(engine, core, line[PORT], clock_ns)
+
+
+@lean_kernel
+def queue_up(engine: Engine, message: int) -> None:
+    """Put a ready message into the queue of its node for its destination."""
+    line = engine.tasks[message]
+    src, dst, nodes = line[SRC], line[DST], engine.numbers[N_NODES]
+    if engine.numbers[N_ROUTING] == DIRECT:
+        join_voq(engine, message, src * nodes + dst)
+    elif not has_room(engine.relays):
+        fill_up(engine, TABLE_CHUNKS)
+    elif engine.relays.pair[src * nodes + dst, REACHED] != 0:
+        append(engine.relays, src, dst, 0, message, 0, line[SIZE], line[READY])
 
 
 @lean_kernel
@@ -188,6 +209,11 @@ def ring_timers(
             go_back(engine, core, arg // len(engine.ports), arg % len(engine.ports), clock_ns)
         elif what == OUTAGE_BEGINS:
             darken_standing(engine, core, tables, engine.faults[arg])
+        elif what == RELAYED:
+            chunk, node = arg // engine.numbers[N_NODES], arg % engine.numbers[N_NODES]
+            message = engine.relays.chunks[chunk, CH_TASK]
+            link(engine.relays, node, engine.tasks[message, DST], 1, chunk)
+            wake(engine, core, node, clock_ns)
         elif what == DUE_ROW:
             carry_out(engine, core, wire, tables, engine.planned[arg], time_ns)
         else:

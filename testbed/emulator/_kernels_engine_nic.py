@@ -1,8 +1,8 @@
 """The NICs: which frame each output sends next and when, and sending it.
 
 An output takes the next frame into service and sends it when its last bit would have left. Ordered
-and reactive programs grant messages to outputs, which send them in that order; under a timed
-program the outputs of a node draw on its virtual output queues while their circuit stands.
+and reactive programs grant messages to outputs, which send them in that order; on packet planes
+`_kernels_engine_packet` says when, and under a timed program `_kernels_engine_slots`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import numpy as np
 
 from scheduler.dispatch._kernels_columns import (
     EV_STARTED,
-    PLANE_BASE,
-    PLANE_RATE,
+    PLANE_OPTICAL,
     R_KIND,
     R_LOOKAHEAD,
     R_TASKS,
     TIMED,
 )
-from scheduler.dispatch._kernels_rows import wire_ns
 from scheduler.kernel import lean_kernel
 from testbed.emulator._kernels_engine_columns import (
+    ADMITTED,
     AGAIN,
     BEGIN,
     CIRCUIT,
+    DIRECT,
     DUE,
     ERRNO,
     F_AGAIN,
@@ -41,9 +41,12 @@ from testbed.emulator._kernels_engine_columns import (
     F_TASK,
     F_TRANSFER,
     F_TRIES,
-    FIRST_WINDOW,
+    FAR,
     FLYING,
     FRAME_END,
+    FRAME_HOP,
+    FRAME_OFFSET,
+    FRAME_TASK,
     FRAMES_SENT,
     FREE,
     HEARD,
@@ -54,14 +57,12 @@ from testbed.emulator._kernels_engine_columns import (
     LENGTH,
     MISSED,
     MISSING,
-    MOST_WINDOWS,
     N_GUARD,
     N_IN_FLIGHT,
-    N_NODES,
     N_NOTIFY,
     N_QUANTUM,
     N_RESEND,
-    N_ZERO,
+    N_ROUTING,
     NEVER,
     NEWEST,
     NEXT,
@@ -69,23 +70,23 @@ from testbed.emulator._kernels_engine_columns import (
     NODE,
     NONE,
     PLANE,
-    PORT,
     QUEUE,
-    QUEUE_LAST,
     READY,
     RESENT,
     ROW,
     SEND_ERRORS,
+    SENDS,
     SENT,
     SERIAL,
     SIZE,
+    STAGE,
     START,
     T_BYTES,
     T_CIRCUIT,
     T_END,
     T_EXTENT,
     T_FAR,
-    T_HELD,
+    T_HOP,
     T_PORT,
     T_RESENT,
     T_SENT,
@@ -96,20 +97,26 @@ from testbed.emulator._kernels_engine_columns import (
     TABLE_TRANSFERS,
     TRANSFERS,
     USES,
-    WINDOWS,
     X_DOWN,
-    X_DST,
-    X_SRC,
     X_UP,
     Engine,
     Wire,
 )
-from testbed.emulator._kernels_engine_faults import doom, held_until, next_again, rate_at
+from testbed.emulator._kernels_engine_faults import doom, held_until, next_again
+from testbed.emulator._kernels_engine_lines import (
+    begin_frame,
+    continues,
+    far_of,
+    hold,
+    queue_of,
+    read_clock,
+)
+from testbed.emulator._kernels_engine_packet import give_up
+from testbed.emulator._kernels_engine_slots import put_back, take_queued
 from testbed.emulator._kernels_engine_tools import fill_up, observe, set_timer, write_headers
 from testbed.emulator._kernels_libc import (
     MSG_DONTWAIT,
     errno,
-    monotonic_ns,
     sendmmsg,
 )
 from testbed.emulator.frames import (
@@ -122,74 +129,17 @@ from testbed.emulator.frames import (
 if TYPE_CHECKING:
     from scheduler.dispatch._kernels_columns import Core
 
-__all__ = ["enqueue", "far_of", "join_voq", "launch", "read_clock", "serve", "take_up"]
+__all__ = ["launch", "serve", "take_up"]
 
 ADDRESS_BYTES: Final = 16
 BITS_NS: Final = 8_000_000_000
 
 
 @lean_kernel
-def read_clock(engine: Engine, wire: Wire) -> int:
-    """Return the time since time zero."""
-    return int(monotonic_ns(wire.timespec) - engine.numbers[N_ZERO])
-
-
-@lean_kernel
-def enqueue(engine: Engine, message: int, port: int, circuit: int) -> None:
-    """Put a granted message behind the others of its output."""
-    engine.tasks[message, PORT] = port
-    engine.tasks[message, CIRCUIT] = circuit
-    line = engine.ports[port]
-    if line[QUEUE] == NONE:
-        line[QUEUE] = message
-    else:
-        engine.tasks[line[QUEUE_LAST], NEXT] = message
-    line[QUEUE_LAST] = message
-
-
-@lean_kernel
-def join_voq(engine: Engine, message: int, queue: int) -> None:
-    """Put a ready message into its virtual output queue, which is ordered by (ready, id)."""
-    tasks, ends = engine.tasks, engine.voq[queue]
-    before, after = NONE, ends[0]
-    if after != NONE and not goes_before(engine, message, ends[1]):
-        before, after = ends[1], NONE  # almost always: it is the latest
-    while after != NONE and (tasks[after, SENT] > 0 or not goes_before(engine, message, after)):
-        before, after = after, tasks[after, NEXT]
-    tasks[message, NEXT] = after
-    if before == NONE:
-        ends[0] = message
-    else:
-        tasks[before, NEXT] = message
-    if after == NONE:
-        ends[1] = message
-
-
-@lean_kernel
-def goes_before(engine: Engine, message: int, other: int) -> bool:
-    """Say whether `message` was ready before `other`, or at the same time and has the lower id."""
-    ready, others = engine.tasks[message, READY], engine.tasks[other, READY]
-    return bool(ready < others or (ready == others and message < other))
-
-
-@lean_kernel
-def queue_of(engine: Engine, core: Core, port: int, circuit: int) -> int:
-    """Return the virtual output queue that `port` serves by `circuit`."""
-    near, far = engine.ports[port, NODE], engine.ports[far_of(engine, core, port, circuit), NODE]
-    return int(near * engine.numbers[N_NODES] + far)
-
-
-@lean_kernel
-def far_of(engine: Engine, core: Core, port: int, circuit: int) -> int:
-    """Return the port at the other end of `circuit`; on a duplex plane it is read both ways."""
-    base, line = core.planes[engine.ports[port, PLANE], PLANE_BASE], engine.circuits[circuit]
-    far = base + line[X_DST]
-    return int(base + line[X_SRC] if far == port else far)
-
-
-@lean_kernel
 def head_of(engine: Engine, core: Core, port: int) -> int:
     """Return the message `port` sends from by the circuit it uses, or NONE."""
+    if engine.numbers[N_ROUTING] != DIRECT:
+        return int(engine.ports[port, FRAME_TASK])
     if core.rule[R_KIND] == TIMED:
         return int(engine.voq[queue_of(engine, core, port, engine.ports[port, USES]), 0])
     return int(engine.ports[port, QUEUE])
@@ -210,14 +160,20 @@ def take_up(engine: Engine, core: Core, port: int, clock_ns: int) -> None:
 
 @lean_kernel
 def take_again(engine: Engine, core: Core, port: int, clock_ns: int) -> bool:
-    """Take what is to be sent again, if the circuit that stands or comes leads there."""
+    """Take what is to be sent again, if the circuit that stands or comes leads there.
+
+    A packet plane leads everywhere.
+    """
     line, circuit = engine.ports[port], engine.ports[port, NEWEST]
-    if circuit == NONE or engine.circuits[circuit, X_DOWN] != NONE:
-        return False
-    row = next_again(engine, port, far_of(engine, core, port, circuit))
+    far, begin_ns = NONE, max(line[FREE], clock_ns)
+    if core.planes[line[PLANE], PLANE_OPTICAL] != 0:
+        if circuit == NONE or engine.circuits[circuit, X_DOWN] != NONE:
+            return False
+        far = far_of(engine, core, port, circuit)
+        begin_ns = max(begin_ns, engine.circuits[circuit, X_UP])
+    row = next_again(engine, port, far)
     if row == NONE:
         return False
-    begin_ns = max(engine.circuits[circuit, X_UP], line[FREE], clock_ns)
     line[AGAIN] = row
     line[USES] = circuit
     line[BEGIN] = held_until(engine, line[NODE], begin_ns)
@@ -235,99 +191,21 @@ def take_granted(engine: Engine, core: Core, port: int) -> None:
         return
     if line[IN_FLIGHT] >= engine.numbers[N_IN_FLIGHT]:
         return
-    task = engine.tasks[message]
+    task, optical = engine.tasks[message], engine.tasks[message, FAR] == NONE
     line[USES] = task[CIRCUIT]
-    begin_ns = max(task[READY], engine.circuits[task[CIRCUIT], X_UP], line[FREE])
+    begin_ns = max(task[READY], line[FREE])
+    if optical:
+        begin_ns = max(begin_ns, engine.circuits[task[CIRCUIT], X_UP])
+    elif line[STAGE] == SENDS:
+        begin_ns = max(begin_ns, line[ADMITTED])
+    else:
+        return
     line[BEGIN] = held_until(engine, line[NODE], begin_ns)
-    if task[SENT] == 0 and core.rule[R_LOOKAHEAD] > 0:
+    if optical and task[SENT] == 0 and core.rule[R_LOOKAHEAD] > 0:
         told_ns = line[BEGIN] + engine.numbers[N_NOTIFY]
         set_timer(engine, told_ns, HEARD + EV_STARTED, message)
     length = min(task[SIZE] - task[SENT], engine.numbers[N_QUANTUM])
     begin_frame(engine, core, port, message, length)
-
-
-@lean_kernel
-def take_queued(engine: Engine, core: Core, port: int, clock_ns: int) -> None:
-    """Take from the queue the output's circuit leads to what still fits before its end."""
-    line, guard_ns = engine.ports[port], engine.numbers[N_GUARD]
-    while line[WINDOWS] > 0:
-        circuit = engine.windows[port, line[FIRST_WINDOW]]
-        up_ns, down_ns = engine.circuits[circuit, X_UP], engine.circuits[circuit, X_DOWN]
-        if down_ns == NONE:
-            down_ns = NEVER
-        end_ns = down_ns - guard_ns
-        begin_ns = max(line[FREE], up_ns)
-        if begin_ns < end_ns and clock_ns + guard_ns // 3 <= down_ns:
-            message = engine.voq[queue_of(engine, core, port, circuit), 0]
-            again = NONE
-            if line[IN_FLIGHT_AGAIN] > 0:
-                again = next_again(engine, port, far_of(engine, core, port, circuit))
-            full = line[IN_FLIGHT] >= engine.numbers[N_IN_FLIGHT]
-            if again == NONE and (message == NONE or full):
-                line[DUE] = end_ns
-                if clock_ns < end_ns:
-                    return
-            else:
-                first_ns = clock_ns if again != NONE else engine.tasks[message, READY]
-                begin_ns = held_until(engine, line[NODE], max(begin_ns, first_ns))
-                if begin_ns > clock_ns:
-                    line[DUE] = begin_ns
-                    return
-                rate_bps = core.planes[line[PLANE], PLANE_RATE]
-                rate_bps = rate_at(engine, line[PLANE], rate_bps, begin_ns)
-                length = int((end_ns - begin_ns) * (rate_bps / BITS_NS))
-                if again != NONE:
-                    whole = engine.flying[again, F_LENGTH]
-                    length = whole if length >= whole else 0
-                else:
-                    task = engine.tasks[message]
-                    length = min(length, task[SIZE] - task[SENT], engine.numbers[N_QUANTUM])
-                if length > 0:
-                    line[AGAIN] = again
-                    line[USES] = circuit
-                    line[BEGIN] = begin_ns
-                    begin_frame(engine, core, port, message if again == NONE else NONE, length)
-                    return
-        line[FIRST_WINDOW] = (line[FIRST_WINDOW] + 1) % MOST_WINDOWS
-        line[WINDOWS] -= 1
-    line[DUE] = NEVER
-
-
-@lean_kernel
-def continues(engine: Engine, core: Core, port: int, message: int) -> bool:
-    """Say whether the frame in service goes on with the output's last transfer.
-
-    A message that was granted its circuit stays one transfer whatever holds it up; a queue's goes
-    on without a gap or is another.
-    """
-    line = engine.ports[port]
-    if line[ROW] == NONE or (core.rule[R_KIND] == TIMED and line[BEGIN] != line[FREE]):
-        return False
-    row = engine.transfers[line[ROW]]
-    return bool(row[T_TASK] == message and row[T_CIRCUIT] == line[USES])
-
-
-@lean_kernel
-def begin_frame(engine: Engine, core: Core, port: int, message: int, length: int) -> None:
-    """Fix when the last bit of the frame in service leaves; `message` is NONE for one sent again.
-
-    The frames of a transfer end where its bytes do at line rate, so that what is rounded does not
-    add up, but for what held them up.
-    """
-    line = engine.ports[port]
-    rate_bps = core.planes[line[PLANE], PLANE_RATE]
-    if continues(engine, core, port, message):
-        row = engine.transfers[line[ROW]]
-        waited_ns = row[T_HELD] + line[BEGIN] - line[FREE]
-        end_ns = row[T_START] + waited_ns + wire_ns(row[T_BYTES] + length, rate_bps)
-    else:
-        end_ns = line[BEGIN] + wire_ns(length, rate_bps)
-    now_bps = rate_at(engine, line[PLANE], rate_bps, line[BEGIN])
-    if now_bps != rate_bps:
-        end_ns += wire_ns(length, now_bps) - wire_ns(length, rate_bps)
-    line[FRAME_END] = end_ns
-    line[LENGTH] = length
-    line[DUE] = end_ns
 
 
 @lean_kernel
@@ -349,10 +227,10 @@ def serve(engine: Engine, core: Core, wire: Wire, port: int, clock_ns: int) -> i
         take_up(engine, core, port, clock_ns)
         return NONE
     now_ns = read_clock(engine, wire)
-    down_ns = engine.circuits[line[USES], X_DOWN]
-    late = down_ns != NONE and now_ns + engine.numbers[N_GUARD] // 3 > down_ns
-    if late and core.rule[R_KIND] == TIMED:
+    if core.rule[R_KIND] == TIMED and too_late(engine, line[USES], now_ns):
         engine.counters[MISSED] += 1
+        if again == NONE and engine.numbers[N_ROUTING] != DIRECT:
+            put_back(engine, core, port, length)
         take_up(engine, core, port, now_ns)
         return NONE
     if again != NONE:
@@ -363,6 +241,13 @@ def serve(engine: Engine, core: Core, wire: Wire, port: int, clock_ns: int) -> i
         return NONE
     take_up(engine, core, port, clock_ns)
     return int(engine.flying[row, F_FAR])
+
+
+@lean_kernel
+def too_late(engine: Engine, circuit: int, now_ns: int) -> bool:
+    """Say whether a frame sent now might come after the end of `circuit`."""
+    down_ns = engine.circuits[circuit, X_DOWN]
+    return bool(down_ns != NONE and now_ns + engine.numbers[N_GUARD] // 3 > down_ns)
 
 
 @lean_kernel
@@ -390,22 +275,19 @@ def send_again(engine: Engine, core: Core, wire: Wire, port: int, row: int, now_
 
 
 @lean_kernel
-def hold(engine: Engine, core: Core, port: int) -> None:
-    """Note how far behind line rate the output's latest transfer is."""
-    line = engine.ports[port]
-    row = engine.transfers[line[ROW]]
-    rate_bps = core.planes[line[PLANE], PLANE_RATE]
-    row[T_HELD] = line[FREE] - row[T_START] - wire_ns(row[T_BYTES], rate_bps)
-
-
-@lean_kernel
 def send_next(
     engine: Engine, core: Core, wire: Wire, port: int, message: int, length: int, now_ns: int
 ) -> int:
     """Send the frame in service; return its row in `flying`, or NONE where a table is full."""
     line, task = engine.ports[port], engine.tasks[message]
-    length = min(length, task[SIZE] - task[SENT])
-    far = far_of(engine, core, port, line[USES])
+    offset, hop = task[SENT], 0
+    if engine.numbers[N_ROUTING] == DIRECT:
+        length = min(length, task[SIZE] - offset)
+    else:
+        offset, hop = line[FRAME_OFFSET], line[FRAME_HOP]
+    far = task[FAR]
+    if far == NONE:
+        far = far_of(engine, core, port, line[USES])
     if not continues(engine, core, port, message) and not open_transfer(
         engine, port, far, message, line[BEGIN]
     ):
@@ -413,11 +295,11 @@ def send_next(
     row = free_row(engine)
     if row == NONE:
         return NONE
-    if task[SENT] == 0:
+    if task[START] == NONE or line[BEGIN] < task[START]:
         task[START] = line[BEGIN]
     frame = engine.flying[row]
     frame[F_TASK] = message
-    frame[F_OFFSET] = task[SENT]
+    frame[F_OFFSET] = offset
     frame[F_LENGTH] = length
     frame[F_PORT] = port
     frame[F_FAR] = far
@@ -430,26 +312,32 @@ def send_next(
     engine.psn[port, far, 0] = (frame[F_PSN] + 1) % PSN_MODULUS
     line[IN_FLIGHT] += 1
     engine.transfers[line[ROW], T_BYTES] += length
-    task[SENT] += length
+    if hop == 0:
+        task[SENT] += length
+    engine.transfers[line[ROW], T_HOP] = hop
     task[LAST_BIT] = max(task[LAST_BIT], line[FRAME_END])
     line[FREE] = line[FRAME_END]
     hold(engine, core, port)
-    if task[SENT] == task[SIZE]:
-        leave_queue(engine, core, port)
+    if task[SENT] == task[SIZE] and engine.numbers[N_ROUTING] == DIRECT:
+        leave_queue(engine, core, port, message, now_ns)
     observe(engine, LATENESS, now_ns - line[FRAME_END])
     launch(engine, core, wire, row, now_ns)
     return row
 
 
 @lean_kernel
-def leave_queue(engine: Engine, core: Core, port: int) -> None:
+def leave_queue(engine: Engine, core: Core, port: int, message: int, clock_ns: int) -> None:
     """Take the message that is all sent off the head of its queue."""
     if core.rule[R_KIND] == TIMED:
         ends = engine.voq[queue_of(engine, core, port, engine.ports[port, USES])]
         ends[0] = engine.tasks[ends[0], NEXT]
     else:
         line = engine.ports[port]
-        line[QUEUE] = engine.tasks[line[QUEUE], NEXT]
+        line[QUEUE] = engine.tasks[message, NEXT]
+        if engine.tasks[message, FAR] != NONE:
+            follower = give_up(engine, port, message)
+            if follower != NONE:
+                take_up(engine, core, follower, clock_ns)
 
 
 @lean_kernel

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from scheduler.dispatch._kernels_columns import R_KIND, R_TASKS, TIMED
+from scheduler.dispatch._kernels_columns import PLANE_OPTICAL, R_KIND, R_TASKS, TIMED
 from scheduler.kernel import lean_kernel
 from testbed.emulator._kernels_engine_columns import (
     ARRIVAL,
@@ -14,6 +14,7 @@ from testbed.emulator._kernels_engine_columns import (
     CULPRIT_ROW,
     DISCARDED,
     DISORDER,
+    DST,
     DUPLICATES,
     E_LENGTH,
     E_OFFSET,
@@ -47,11 +48,13 @@ from testbed.emulator._kernels_engine_columns import (
     N_GUARD,
     N_IN_FLIGHT,
     N_LATENCY,
+    N_NODES,
     N_NOTIFY,
     N_RESEND,
     NEVER,
     NEWEST,
     NEXT_CHECK,
+    NODE,
     NONE,
     OUTCOME,
     PLANE,
@@ -71,7 +74,9 @@ from testbed.emulator._kernels_engine_columns import (
     Wire,
 )
 from testbed.emulator._kernels_engine_faults import flag_path, passes, spoilt, survived
-from testbed.emulator._kernels_engine_nic import far_of, read_clock, take_up
+from testbed.emulator._kernels_engine_lines import far_of, read_clock
+from testbed.emulator._kernels_engine_nic import take_up
+from testbed.emulator._kernels_engine_slots import store
 from testbed.emulator._kernels_engine_tools import fill_up, observe, set_timer, take
 from testbed.emulator._kernels_libc import MSG_DONTWAIT, MSG_TRUNC, recvmmsg
 from testbed.emulator.frames import BTH_BYTES, CRC_BYTES, FIRST_QP, HEADER_BYTES, PSN_MODULUS
@@ -80,7 +85,7 @@ if TYPE_CHECKING:
     from scheduler.dispatch._kernels_columns import Core
     from scheduler.model.taskgraph import Int64s
 
-__all__ = ["go_back", "receive", "resend"]
+__all__ = ["go_back", "receive", "resend", "wake"]
 
 DARK_FRAMES: Final = 2  # a column of the crossbar's counters
 
@@ -134,6 +139,8 @@ def leads_to(engine: Engine, core: Core, port: int, far: int, clock_ns: int) -> 
     """Say whether a frame sent now by `port` reaches `far`."""
     line = engine.ports[port]
     circuit = line[NEWEST]
+    if core.planes[line[PLANE], PLANE_OPTICAL] == 0:
+        return True
     if core.rule[R_KIND] == TIMED:
         if line[WINDOWS] == 0:
             return False
@@ -205,6 +212,16 @@ def land(engine: Engine, core: Core, port: int, buffer: Any, size: int, now_ns: 
     observe(engine, TRANSIT, now_ns - frame[F_LAST_BIT])
     arrival_ns = max(now_ns, frame[F_LAST_BIT] + engine.numbers[N_LATENCY])
     transfer[T_END] = max(transfer[T_END], arrival_ns)
+    node = engine.ports[port, NODE]
+    if node == engine.tasks[task, DST]:
+        come_home(engine, task, length, arrival_ns, now_ns)
+    elif store(engine, node, task, offset, length, arrival_ns, now_ns):
+        wake(engine, core, node, now_ns)
+
+
+@lean_kernel
+def come_home(engine: Engine, task: int, length: int, arrival_ns: int, now_ns: int) -> None:
+    """Account for bytes that have reached their destination."""
     line = engine.tasks[task]
     line[ARRIVAL] = max(line[ARRIVAL], arrival_ns)
     line[GOT] += length
@@ -212,6 +229,15 @@ def land(engine: Engine, core: Core, port: int, buffer: Any, size: int, now_ns: 
         observe(engine, HOP, now_ns - line[LAST_BIT])
         engine.ended[engine.counters[ENDED]] = task
         engine.counters[ENDED] += 1
+
+
+@lean_kernel
+def wake(engine: Engine, core: Core, node: int, clock_ns: int) -> None:
+    """Let the idle outputs of a node that has something new to send take it up."""
+    for plane in range(len(core.planes)):
+        row = plane * engine.numbers[N_NODES] + node
+        for at in range(engine.node_port_ptr[row], engine.node_port_ptr[row + 1]):
+            take_up(engine, core, engine.node_port[at], clock_ns)
 
 
 @lean_kernel

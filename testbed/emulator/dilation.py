@@ -168,7 +168,8 @@ def _bounds(case: _Case, capacity: Capacity, frames: _Frames) -> dict[str, float
     critical = critical_messages(case.graph, case.timeline, timed=timed) / case.iterations
     sizes = case.graph.size_bytes[case.graph.kind == MESSAGE]
     carried = sum(plane.rate_bps * plane.ports for plane in fabric.planes)
-    idle = 1 - float(sizes.sum()) * 8e9 / carried / case.iteration_ns
+    moved = float(case.timeline.transfers.size_bytes.sum()) / case.iterations  # by relays: twice
+    idle = 1 - moved * 8e9 / carried / case.iteration_ns
     late_ns = max(capacity.hop_mean_ns, capacity.drift_ns)
     bounds = {
         "critical path": critical * late_ns / (_LATE_SHARE * case.iteration_ns),

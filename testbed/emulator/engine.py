@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from scheduler.dispatch import _kernels_columns as col
 from scheduler.dispatch.layout import prepare
 from scheduler.dispatch.simulator import iteration_ends
 from scheduler.dispatch.stalls import blocked, stalled
@@ -191,8 +192,8 @@ def attempt(
     `limit_ns` (virtual) is when the run is given up, by default three times the prediction and two
     seconds, more under `faults`, which draw from `seed` and find their hosts by `rank_to_node`
     (None: in order). `sabotage` is called when the initial circuits stand, just before time zero: a
-    test breaks something there. Raises `UsageError` where the parts do not fit or the routing takes
-    two hops, `MachineError` without SCHED_FIFO.
+    test breaks something there. Raises `UsageError` where the parts do not fit or a rotation shares
+    packet planes, `MachineError` without SCHED_FIFO.
     """
     require_drivable(fabric, program)
     require_bearable(faults, program)
@@ -200,6 +201,7 @@ def attempt(
     slow = dilate(graph, fabric, program, dilation.factor)
     for plane, bridge in network.packet_planes.items():
         bridge.shape(wire_bps(fabric.planes[plane].rate_bps, dilation))
+    carried = packet_counts(network)
     lookahead_wall_ns = round(lookahead_ns * dilation.factor)
     layout = prepare(*slow, iterations=iterations, lookahead_ns=lookahead_wall_ns)
     guard_wall_ns = round(max(dilation.guard_ns, _own_guard_ns(program)) * dilation.factor)
@@ -229,20 +231,21 @@ def attempt(
     monitor.tables = tables
     wire = new_wire(network.sockets, dilation.frame_bytes)
     cpu_ns = _run_in_real_time(layout, network, tables, wire, monitor=monitor, sabotage=sabotage)
+    counted = network.crossbar.totals()
+    for name, value in packet_counts(network).items():
+        counted[name] = counted.get(name, 0) + value - carried[name]
     return _conclude(
-        layout, fabric, network, tables, dilation=dilation, cpu_ns=cpu_ns, faults=faults
+        layout, fabric, tables, counted, dilation=dilation, cpu_ns=cpu_ns, faults=faults
     )
 
 
 def require_drivable(fabric: Fabric, program: Program) -> None:
-    """Raise `UsageError` for what the engine cannot execute: two hops, packet switches."""
-    if isinstance(program, TimedProgram) and program.routing != "direct":
-        why = "the engine sends every message over one hop so far"
-        fix = "simulate it instead, or choose a direct one"
-        raise UsageError(f"routing {program.routing!r}", "engine", why, fix)
+    """Raise `UsageError` for what the engine cannot execute: rotations that share packet planes."""
+    if not isinstance(program, TimedProgram) or program.routing != "direct":
+        return
     packets = [k for k, plane in enumerate(fabric.planes) if plane.kind == "eps"]
     if packets:
-        why = "the engine grants messages to circuits only so far"
+        why = "the fair shares of a rotation's queues on a packet plane are computed, not sent"
         fix = "simulate it instead, or leave out its packet planes"
         raise UsageError(f"plane {packets[0]} is a packet switch", "engine", why, fix)
 
@@ -290,6 +293,13 @@ def _run_in_real_time(
     return thread.result()
 
 
+def packet_counts(network: EmulatedFabric) -> dict[str, int]:
+    """Return what the packet planes have carried and dropped so far, named like the crossbar's."""
+    names = {"forwarded_frames": "forwarded_frames", "queue_frames": "dropped_frames"}
+    counts = [bridge.counts() for bridge in network.packet_planes.values()]
+    return {ours: sum(count[theirs] for count in counts) for ours, theirs in names.items()}
+
+
 def drain(network: EmulatedFabric) -> None:
     """Throw away what an earlier, stopped execution left in the sockets."""
     for descriptor in network.sockets.fd.tolist():
@@ -301,8 +311,8 @@ def drain(network: EmulatedFabric) -> None:
 def _conclude(
     layout: Layout,
     fabric: Fabric,
-    network: EmulatedFabric,
     tables: e.Engine,
+    drops: Mapping[str, int],
     *,
     dilation: Dilation,
     cpu_ns: int,
@@ -310,14 +320,13 @@ def _conclude(
 ) -> Execution:
     """Gather records, measures and the verdict."""
     outcome = int(tables.counters[e.OUTCOME])
-    drops = network.crossbar.totals()
     measures = _measures(tables, drops, cpu_ns)
     timeline = read_timeline(layout, fabric, tables, dilation.factor, measures)
     extents = tables.extents[: tables.counters[e.EXTENTS]].copy()
     error = _error(layout, tables, drops, faults)
     interrupted = outcome == e.STOPPED
     if error is None and not interrupted:
-        error = integrity.violation(layout, timeline, extents, drops)
+        error = integrity.violation(layout, timeline, _at_home(layout, tables), drops)
     return Execution(
         timeline=timeline,
         extents=extents,
@@ -325,6 +334,15 @@ def _conclude(
         error=error,
         effects=effects_of(faults, tables.faults, dilation.factor),
     )
+
+
+def _at_home(layout: Layout, tables: e.Engine) -> Int64s:
+    """Return the extents that were received where their messages go, not by a relay."""
+    extents = tables.extents[: tables.counters[e.EXTENTS]]
+    far = tables.transfers[extents[:, e.E_TRANSFER], e.T_FAR]
+    home = layout.ports[far, col.PORT_NODE] == layout.work.dst[extents[:, e.E_TASK]]
+    found: Int64s = extents[home]
+    return found
 
 
 def _percentile_us(tables: e.Engine, quantity: int, fraction: float) -> float | None:
@@ -353,6 +371,7 @@ def _measures(
         measures[name] = int(counters[index])
     for cause in CAUSES[1:]:
         measures[f"drops_{cause}"] = drops[f"{cause}_frames"]
+    measures["drops_queue"] = drops.get("queue_frames", 0)
     for name, quantity in _DISTRIBUTIONS.items():
         samples, total_ns, most_ns = tables.extremes[quantity].tolist()
         measures[f"{name}_mean_us"] = total_ns / samples / 1e3 if samples else None

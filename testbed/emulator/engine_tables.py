@@ -8,6 +8,7 @@ import numpy as np
 
 from scheduler.dispatch import _kernels_columns as col
 from scheduler.dispatch.layout import new_state, prepare
+from scheduler.dispatch.timed import new_relays
 from scheduler.model.program import Entry, OrderedProgram, ReactiveProgram, TimedProgram
 from scheduler.model.taskgraph import COMPUTE, MESSAGE, Arcs, TaskGraph, csr
 from scheduler.model.timeline import NONE, Circuits, Timeline, Transfers
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from scheduler.dispatch._kernels_relays import Relays
     from scheduler.dispatch.layout import Layout
     from scheduler.model.taskgraph import Int64s
 
@@ -41,6 +43,7 @@ _RECEIVE_BATCH: Final = 16
 _RECEIVE_BYTES: Final = 64  # the headers; the filler is not copied
 _EPOLL_EVENTS: Final = 64
 _SLOTS_AHEAD: Final = 2
+_ROUTINGS: Final = {"direct": e.DIRECT, "vlb": e.VLB, "rotorlb": e.ROTORLB}
 _CIRCUITS_PER_MESSAGE: Final = 4  # a policy may bring up circuits that it then does not use
 
 
@@ -82,15 +85,35 @@ def _most_circuits(layout: Layout, limit_ns: int) -> int:
     return standing + int(cycles * ports.sum()) + _SPARE
 
 
-def _most_transfers(layout: Layout, circuits: int) -> int:
+def _most_transfers(layout: Layout, circuits: int, quantum_bytes: int) -> int:
     """Bound how many pieces messages move in: a piece ends with its message or with a circuit.
 
-    Outputs that share a queue may each have a piece of every message.
+    Outputs that share a queue may each have a piece of every message. With two hops every frame may
+    be a piece of its own, twice, and a circuit cuts one on each hop.
     """
     messages = int((layout.work.kind == MESSAGE).sum())
     if not isinstance(layout.program, TimedProgram):
         return messages
+    if layout.program.routing != "direct":
+        return 2 * _most_frames(layout, quantum_bytes) + 3 * circuits
     return messages * len(layout.planes) + circuits
+
+
+def _most_frames(layout: Layout, quantum_bytes: int) -> int:
+    """Return how many frames of full size the messages make, each one's last less than full."""
+    return int((-(-layout.work.size_bytes // quantum_bytes)).sum())
+
+
+def _relays(layout: Layout, guard_ns: int, quantum_bytes: int, circuits: int) -> Relays:
+    """Make the queues of two-hop routing: all messages, and every frame, may wait at once."""
+    from scheduler.dispatch._kernels_relays import Relays
+
+    if not isinstance(layout.program, TimedProgram) or layout.program.routing == "direct":
+        nothing = np.zeros((0, 0), np.int64)
+        return Relays(nothing, nothing, nothing, np.full(1, NONE, np.int64))
+    messages = int((layout.work.kind == MESSAGE).sum())
+    chunks = messages + _most_frames(layout, quantum_bytes) + circuits + _SPARE
+    return new_relays(layout, guard_ns, chunks=chunks)
 
 
 def _most_planned(layout: Layout) -> int:
@@ -127,7 +150,7 @@ def new_engine(
     if faults is None:
         faults = np.zeros((0, e.FAULT_COLUMNS), np.int64)
     circuits = _most_circuits(layout, limit_ns)
-    transfers = _most_transfers(layout, circuits) + len(faults) * ports
+    transfers = _most_transfers(layout, circuits, dilation.quantum_bytes) + len(faults) * ports
     timers = 2 * total + 16 + _most_planned(layout) + len(faults) + _FLYING
     tables = e.Engine(
         numbers=np.zeros(e.NUMBERS, np.int64),
@@ -151,6 +174,7 @@ def new_engine(
         planned=np.full((_most_planned(layout), col.ACTION_COLUMNS), NONE, np.int64),
         asked=np.full((ports, ports), NONE, np.int64),
         faults=faults,
+        relays=_relays(layout, guard_ns, dilation.quantum_bytes, circuits),
         counters=np.zeros(e.COUNTERS, np.int64),
         histograms=np.full((e.QUANTITIES, e.BUCKETS), 0, np.int64),
         extremes=np.zeros((e.QUANTITIES, 3), np.int64),
@@ -163,6 +187,8 @@ def new_engine(
     tables.numbers[e.N_NOTIFY] = layout.fabric.notify_ns
     tables.numbers[e.N_RESEND] = e.RESEND_NS
     tables.numbers[e.N_IN_FLIGHT] = max(_FLYING // ports, 1)
+    if isinstance(layout.program, TimedProgram):
+        tables.numbers[e.N_ROUTING] = _ROUTINGS[layout.program.routing]
     tables.counters[[e.NEXT_CHECK, e.NEXT_TICK]] = e.NEVER
     tables.counters[e.CREDIT] = e.CREDIT_NS  # it sleeps that long until time zero
     work, tasks = layout.work, tables.tasks
@@ -181,12 +207,17 @@ def new_engine(
     computing = np.flatnonzero(work.kind == COMPUTE)
     ranks = layout.graph.rank[computing % layout.graph.tasks]
     tasks[computing, e.SRC] = ranks if rank_to_node is None else np.asarray(rank_to_node)[ranks]
+    by_packet = np.flatnonzero((layout.route.plane >= 0) & (layout.tables.carrier < 0))
+    for iteration in range(layout.iterations):
+        rows = iteration * layout.graph.tasks + by_packet
+        tasks[rows, e.PORT] = layout.route.src_port[by_packet]
+        tasks[rows, e.FAR] = layout.route.dst_port[by_packet]
     line = tables.ports
     line[:, e.PLANE] = layout.ports[:, col.PORT_PLANE]
     line[:, e.NODE] = layout.ports[:, col.PORT_NODE]
     line[:, e.DUE] = e.NEVER
     line[:, [e.FREE, e.LENGTH, e.SEEN_DARK, e.FIRST_WINDOW, e.WINDOWS]] = 0
-    line[:, [e.IN_FLIGHT, e.IN_FLIGHT_AGAIN]] = 0
+    line[:, [e.IN_FLIGHT, e.IN_FLIGHT_AGAIN, e.STAGE, e.TAKEN, e.CLEAR]] = 0
     _record_initial(layout, tables)
     return tables
 
@@ -315,11 +346,11 @@ def _transfers(layout: Layout, tables: e.Engine, factor: float, place: Int64s) -
 
     return Transfers(
         task=task,
-        hop=np.zeros(len(rows), np.int64),
+        hop=column(e.T_HOP),
         from_node=layout.ports[rows[:, e.T_PORT], col.PORT_NODE],
         to_node=layout.ports[rows[:, e.T_FAR], col.PORT_NODE],
         plane=layout.ports[rows[:, e.T_PORT], col.PORT_PLANE],
-        circuit=place[rows[:, e.T_CIRCUIT]],
+        circuit=np.append(place, NONE)[rows[:, e.T_CIRCUIT]],
         size_bytes=column(e.T_BYTES),
         start_ns=_virtual(rows[:, e.T_START], factor),
         end_ns=_virtual(rows[:, e.T_END], factor),

@@ -54,7 +54,7 @@ def covered_exactly_once(extents: Int64s, task: Int64s, size_bytes: Int64s) -> I
 def violation(
     layout: Layout, timeline: Timeline, extents: Int64s, counted: Mapping[str, int]
 ) -> CheckError | None:
-    """Return what a finished run breaks, or None. `counted` are the crossbar's totals by name."""
+    """Return what a finished run breaks, or None. `counted` are the switches' totals by name."""
     measures, tasks = timeline.measures, layout.graph.tasks
     messages = np.flatnonzero(layout.work.kind == MESSAGE)
     wrong = covered_exactly_once(extents, messages, layout.work.size_bytes[messages])
@@ -73,14 +73,15 @@ def violation(
     useless = ("frames_duplicate", "frames_discarded", "frames_spoilt")
     repeated = sum(int(measures.get(name) or 0) for name in useless)
     forwarded = counted["forwarded_frames"]
-    dropped = sum(counted[f"{cause}_frames"] for cause in ("dark", "unconnected", "conflict"))
+    causes = ("dark", "unconnected", "conflict", "queue")
+    dropped = sum(counted.get(f"{cause}_frames", 0) for cause in causes)
     if forwarded + dropped != sent:
-        what = f"the crossbar saw {forwarded + dropped} frames, the hosts sent {sent}"
-        return _broken(what, "integrity", "every frame sent enters the crossbar")
+        what = f"the switches saw {forwarded + dropped} frames, the hosts sent {sent}"
+        return _broken(what, "integrity", "every frame sent enters a switch")
     assert received is not None
     if forwarded < received + repeated:
-        what = f"{received + repeated} frames arrived, the crossbar forwarded {forwarded}"
-        return _broken(what, "integrity", "every frame received left the crossbar")
+        what = f"{received + repeated} frames arrived, the switches forwarded {forwarded}"
+        return _broken(what, "integrity", "every frame received left a switch")
     return None
 
 

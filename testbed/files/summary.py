@@ -7,7 +7,7 @@ The formulas are in `scheduler.model.metrics.measure`. Beyond those:
 | lower_bound_ns, proven_optimal | what the plan promises |
 | nic_peak_bytes_eager, _paced | largest peak of any node, transit included (`nic.parquet`) |
 | reorder_bytes | largest reorder peak of any node |
-| drops | frames the crossbars dropped, by cause; null in a simulation, which has no frames |
+| drops | frames the planes dropped, by cause; null in a simulation, which has no frames |
 | frames_resent, frames_discarded | sent again; thrown away because one before them was missing |
 | pace_kept | false: this machine did not keep up, the numbers are not the fabric's (emulation) |
 | perturbed | true: durations or sizes differed from what was planned (`jitter` of the manifest) |
@@ -50,11 +50,12 @@ Status: TypeAlias = Literal["ok", "failed", "stalled", "interrupted"]
 
 
 class Drops(Struct, kw_only=True):
-    """Frames dropped by the crossbars, by cause."""
+    """Frames dropped by the crossbars, by cause, and by full queues of packet planes."""
 
     dark: int | None = None
     unconnected: int | None = None
     conflict: int | None = None
+    queue: int | None = None
 
 
 class Percentiles(Struct, kw_only=True):
@@ -144,7 +145,7 @@ def summarise(
     metrics = measure(graph, fabric, timeline, rank_to_node=rank_to_node, skip=skip)
     counts = {
         cause: None if (count := timeline.measures.get(f"drops_{cause}")) is None else int(count)
-        for cause in ("dark", "unconnected", "conflict")
+        for cause in ("dark", "unconnected", "conflict", "queue")
     }
     measures = timeline.measures
     lost, again, discarded = (

@@ -19,7 +19,7 @@ from scheduler.check_circuits import check_circuits
 from scheduler.check_transfers import check_transfers
 from scheduler.dispatch.simulator import simulate
 from scheduler.model.problem import Problem
-from scheduler.model.program import Entry, OrderedProgram, TimedProgram
+from scheduler.model.program import Entry, OrderedProgram
 from scheduler.model.taskgraph import MESSAGE
 from scheduler.model.timeline import NONE
 from scheduler.policies.registry import find
@@ -33,7 +33,6 @@ from topologies import (
     FluxbedError,
     MachineError,
     StalledError,
-    UsageError,
     rails,
 )
 
@@ -448,16 +447,6 @@ def test_a_full_table_stops_the_run(
     dilation = dilation_for(graph, FABRIC, program, 20.0)
     with pytest.raises(FluxbedError, match="its table of circuits is full"):
         execute(graph, FABRIC, program, network, dilation=dilation, iterations=1)
-
-
-def test_two_hops_are_refused(network: EmulatedFabric) -> None:
-    graph = step()
-    program = planned("rotor-direct", FABRIC, graph)
-    assert isinstance(program, TimedProgram)
-    dilation = dilation_for(graph, FABRIC, program, 20.0)
-    relayed = dataclasses.replace(program, routing="vlb")
-    with pytest.raises(UsageError, match="routing 'vlb'"):
-        execute(graph, FABRIC, relayed, network, dilation=dilation)
 
 
 def test_capacity_is_measured_once(network: EmulatedFabric) -> None:

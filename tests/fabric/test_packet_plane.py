@@ -5,19 +5,26 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
-from test_engine import dilation_for, planned, step
+from instances import Builder  # (its path was added by test_engine)
+from test_engine import check_records, dilation_for, planned, step
 from test_mn import mn, reached
 from traffic import HEADERS_BYTES, counts, receive, send
 
+from scheduler.dispatch.simulator import simulate
+from scheduler.model.program import Entry, OrderedProgram
+from scheduler.model.timeline import NONE
 from testbed.emulator.engine import execute
 from testbed.emulator.netns import links, qdiscs, tc_batch
 from testbed.emulator.network import EmulatedFabric
-from testbed.emulator.packet_plane import BURST_BYTES, wire_bps
+from testbed.emulator.packet_plane import BURST_BYTES
 from topologies import FluxbedError, UsageError, build_fabric
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from scheduler.model.taskgraph import TaskGraph
 
 HYBRID = build_fabric("hybrid,nodes=4,planes=1,packet_rate=25Gbps")
 PACKETS = 1
@@ -121,14 +128,54 @@ def test_a_rate_nobody_could_wait_for_is_refused(network: EmulatedFabric) -> Non
         network.packet_planes[PACKETS].shape(100)
 
 
-def test_the_engine_refuses_what_it_cannot_drive(network: EmulatedFabric) -> None:
+def test_a_rotation_does_not_share_a_packet_plane(network: EmulatedFabric) -> None:
     graph = step(200_000)
-    program = planned("static", HYBRID, graph)
+    program = planned("rotor-direct", HYBRID, graph)
     dilation = dilation_for(graph, HYBRID, program, 50.0)
     with pytest.raises(UsageError, match="engine: plane 1 is a packet switch"):
         execute(graph, HYBRID, program, network, dilation=dilation)
-    data_bps = 25 * 10**9 / 50.0 / dilation.bytes_per_wall_byte
-    assert data_bps < wire_bps(25 * 10**9, dilation) < 1.02 * data_bps
+
+
+def incast(size_bytes: int) -> tuple[TaskGraph, OrderedProgram]:
+    """Three nodes that send to one over packets, twice each, and one of them elsewhere too."""
+    build = Builder(4)
+    for rank in range(4):
+        build.compute(rank, 1_000 * rank)
+    flows = [(src, 0, size_bytes + 1_000 * src, 0, []) for src in (1, 2, 3, 1, 2, 3)]
+    build.collective([0, 1, 2, 3], [*flows, (1, 2, size_bytes, 0, [])], 0)
+    graph = build.graph()
+    entries: dict[tuple[int, int], list[int]] = {}
+    for message in graph.messages.tolist():
+        pair = int(graph.src[message]), int(graph.dst[message])
+        entries.setdefault(pair, []).append(message)
+    listed = [Entry(src, dst, tuple(each)) for (src, dst), each in entries.items()]
+    return graph, OrderedProgram.from_entries([[], listed])
+
+
+@pytest.mark.parametrize("size_bytes", [40, 300_000])
+def test_incast_waits_at_the_hosts_and_ends_as_predicted(
+    network: EmulatedFabric, size_bytes: int
+) -> None:
+    graph, program = incast(size_bytes)
+    dilation = dilation_for(graph, HYBRID, program, 200.0)
+    before = network.packet_planes[PACKETS].counts()
+    timeline = execute(graph, HYBRID, program, network, dilation=dilation, iterations=2)
+    check_records(graph, HYBRID, program, timeline, dilation)
+    moves, measures = timeline.transfers, timeline.measures
+    assert (moves.circuit == NONE).all()
+    assert measures["drops_queue"] == 0
+    after = network.packet_planes[PACKETS].counts()
+    assert after["forwarded_frames"] - before["forwarded_frames"] == measures["frames_sent"]
+    assert after["waiting_bytes"] == 0
+    into = np.flatnonzero(moves.to_node == 0)  # one at a time, whoever it is from
+    wire_ns = [HYBRID.planes[PACKETS].transfer_ns(int(b)) for b in moves.size_bytes[into]]
+    begins = moves.start_ns[into]
+    assert (begins[1:] >= begins[:-1] + wire_ns[:-1] - 2).all()
+    predicted = simulate(graph, HYBRID, program, iterations=2)
+    assert (np.sort(timeline.end_ns) >= np.sort(predicted.end_ns) - 4).all()
+    # only a broken machine misses this: the benchmark has the real error
+    late_ns = 12 * float(measures["hop_max_us"] or 0) * 1e3 / dilation.factor
+    assert timeline.end_ns.max() <= 1.05 * predicted.end_ns.max() + late_ns
 
 
 def test_mn_bridges_the_packet_plane() -> None:

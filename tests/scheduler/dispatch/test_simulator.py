@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -122,6 +123,8 @@ def test_timed_programs_agree_with_the_replay_to_the_nanosecond(data: st.DataObj
     graph = data.draw(task_graphs())
     fabric = data.draw(fabrics(graph.nodes, kinds=("ocs",)))
     program = data.draw(timed_programs(fabric))
+    routing = data.draw(st.sampled_from(["direct", "vlb", "rotorlb"]))
+    program = replace(program, routing=routing)
     quantum = data.draw(st.sampled_from([0, 0, 100, 997]))
     iterations = data.draw(st.integers(1, 3))
     other = replay(graph, fabric, program, iterations=iterations, quantum_bytes=quantum)
@@ -136,6 +139,12 @@ def test_timed_programs_agree_with_the_replay_to_the_nanosecond(data: st.DataObj
         [found[t] for t in total] for found in (other.ready, other.start, other.end)
     ]
     assert same_transfers(timeline) == sorted(t[:2] + t[3:] for t in other.transfers)
+    if routing != "direct":
+        t = timeline.transfers
+        columns = (t.task, t.start_ns, t.hop, t.from_node, t.to_node)
+        assert sorted(zip(*(column.tolist() for column in columns), strict=True)) == sorted(
+            other.hops
+        )
     check_rules(timeline, graph, fabric)
 
 

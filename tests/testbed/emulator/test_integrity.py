@@ -79,11 +79,11 @@ def test_a_whole_run_breaks_nothing() -> None:
         ({"extents": EXTENT[[0, 0, 1]]}, "1 messages did not arrive exactly once, message 0 among"),
         ({"measures": {"frames_disordered": 3}}, "3 frames were overtaken"),
         ({"measures": {"frames_foreign": 1}}, "1 datagrams are not the frames they claim to be"),
-        ({"measures": {"frames_sent": 3}}, "the crossbar saw 2 frames, the hosts sent 3"),
-        ({"measures": {"frames_received": 3}}, "3 frames arrived, the crossbar forwarded 2"),
+        ({"measures": {"frames_sent": 3}}, "the switches saw 2 frames, the hosts sent 3"),
+        ({"measures": {"frames_received": 3}}, "3 frames arrived, the switches forwarded 2"),
         (
             {"measures": {"frames_sent": 2}, "counted": {"forwarded_frames": 1, "dark_frames": 1}},
-            "2 frames arrived, the crossbar forwarded 1",
+            "2 frames arrived, the switches forwarded 1",
         ),
     ],
 )
