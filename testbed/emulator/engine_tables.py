@@ -207,7 +207,8 @@ def new_engine(
     computing = np.flatnonzero(work.kind == COMPUTE)
     ranks = layout.graph.rank[computing % layout.graph.tasks]
     tasks[computing, e.SRC] = ranks if rank_to_node is None else np.asarray(rank_to_node)[ranks]
-    by_packet = np.flatnonzero((layout.route.plane >= 0) & (layout.tables.carrier < 0))
+    by_packet = np.flatnonzero(layout.route.plane >= 0)  # of an ordered program
+    by_packet = by_packet[layout.planes[layout.route.plane[by_packet], col.PLANE_OPTICAL] == 0]
     for iteration in range(layout.iterations):
         rows = iteration * layout.graph.tasks + by_packet
         tasks[rows, e.PORT] = layout.route.src_port[by_packet]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_right
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from scheduler.model.taskgraph import TaskGraph
     from topologies import Fabric, Plane, Port
 
-__all__ = ["Replay", "replay"]
+__all__ = ["Replay", "TooLongError", "replay"]
+
+_MOST_EVENTS = 20_000  # of two-hop routing
 
 
 @dataclass
@@ -49,6 +52,10 @@ class Replay:
     )
 
 
+class TooLongError(Exception):
+    """More happens than plain Python is patient for."""
+
+
 class Clock:
     """Runs functions at times; those of one time by rank, then in the order they were given."""
 
@@ -61,8 +68,13 @@ class Clock:
         assert time >= self.now, "the past cannot be changed"
         heapq.heappush(self._queue, (time, rank, next(self._number), function))
 
-    def run(self) -> None:
-        while self._queue:
+    def run(self, most: int | None = None) -> None:
+        """Run until nothing is left, or `most` functions have run: then it is a `TooLongError`."""
+        for number in count():
+            if not self._queue:
+                return
+            if number == most:
+                raise TooLongError
             self.now, _, _, function = heapq.heappop(self._queue)
             function()
 
@@ -537,7 +549,7 @@ class TwoHops(Timed):
             self.clock.now, lambda: self.join(m), (3, m)
         )
         self.tasks.begin()
-        self.clock.run()
+        self.clock.run(_MOST_EVENTS)
 
     def join(self, message: int) -> None:
         graph = self.tasks.graph
@@ -644,7 +656,7 @@ class Output:
         now = max(now, self.cold)
         while not self.seen or self.seen[-1][1] <= now:
             self.seen.append(next(self.windows))
-        return next(window for window in self.seen if window[1] > now)
+        return self.seen[bisect_right(self.seen, now, key=lambda window: window[1])]
 
 
 def _leading(node: int, windows: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:

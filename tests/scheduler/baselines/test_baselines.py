@@ -13,6 +13,7 @@ from scheduler.bounds import lower_bound_ns
 from scheduler.check import check_plan
 from scheduler.check_transfers import check_transfers
 from scheduler.dispatch.simulator import simulate
+from scheduler.model.nic import account_nics
 from scheduler.model.problem import Problem
 from scheduler.model.program import OrderedProgram, TimedProgram
 from scheduler.policies.registry import describe, find
@@ -192,3 +193,37 @@ def test_relays_pass_on_all_they_take() -> None:
         sent = np.bincount(moved.hop, moved.size_bytes, minlength=2)
         assert sent[0] == ITERATIONS * graph.size_bytes.sum()
         assert 0 < sent[1] <= sent[0]
+
+
+def hot_spot(size_bytes: int) -> TaskGraph:
+    """Seven nodes send to the eighth, three times over."""
+    build, everyone = Builder(8), list(range(8))
+    for _ in range(3):
+        for rank in everyone:
+            build.compute(rank, 5_000 * (rank + 1))
+        build.collective(everyone, [(src, 7, size_bytes, 0, []) for src in range(7)], 0)
+    return build.graph()
+
+
+def test_relays_differ_only_where_they_get_more_than_a_window_holds() -> None:
+    """RotorLB's admission (RotorNet, SIGCOMM 2017) keeps relays from filling up; VLB does not.
+
+    A window of 90 us at 800 Gb/s holds 9 MB. Below it every offer is accepted and the two are one.
+    """
+    fabric = rails(nodes=8, planes=1, delay_ns=10_000)
+    window_bytes = 9_000_000
+    found = {}
+    for size_bytes in (1_000_000, 20_000_000):
+        graph = hot_spot(size_bytes)
+        for spec in ("rotor-direct", *TWO_HOPS):
+            program = find(spec).plan(Problem(graph=graph, fabric=fabric))
+            timeline = simulate(graph, fabric, program, iterations=3)
+            transit = account_nics(graph, fabric, timeline).transit_peak_bytes
+            found[size_bytes, spec] = timeline.iteration_ns(1), int(transit.max())
+    light, heavy = 1_000_000, 20_000_000
+    assert found[light, "rotor-vlb"] == found[light, "rotorlb"]
+    assert found[heavy, "rotor-vlb"][1] > 2 * window_bytes
+    assert found[heavy, "rotorlb"][1] <= window_bytes
+    # what VLB sends around is late; what RotorLB accepts is not
+    assert found[heavy, "rotor-vlb"][0] > found[heavy, "rotor-direct"][0]
+    assert found[heavy, "rotorlb"][0] < found[heavy, "rotor-direct"][0]

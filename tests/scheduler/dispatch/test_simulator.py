@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from scheduler.dispatch.simulator import iteration_ends, simulate
@@ -18,7 +18,7 @@ from scheduler.model.timeline import NONE
 from scheduler.policies.flux import Search
 from scheduler.policies.registry import find
 from tests.scheduler.instances import random_dag, random_fabric
-from tests.scheduler.replay import replay
+from tests.scheduler.replay import TooLongError, replay
 from tests.scheduler.replay_greedy import replay_greedy
 from tests.scheduler.strategies import fabrics, ordered_programs, task_graphs, timed_programs
 from topologies import StalledError
@@ -123,8 +123,6 @@ def test_timed_programs_agree_with_the_replay_to_the_nanosecond(data: st.DataObj
     graph = data.draw(task_graphs())
     fabric = data.draw(fabrics(graph.nodes, kinds=("ocs",)))
     program = data.draw(timed_programs(fabric))
-    routing = data.draw(st.sampled_from(["direct", "vlb", "rotorlb"]))
-    program = replace(program, routing=routing)
     quantum = data.draw(st.sampled_from([0, 0, 100, 997]))
     iterations = data.draw(st.integers(1, 3))
     other = replay(graph, fabric, program, iterations=iterations, quantum_bytes=quantum)
@@ -139,12 +137,6 @@ def test_timed_programs_agree_with_the_replay_to_the_nanosecond(data: st.DataObj
         [found[t] for t in total] for found in (other.ready, other.start, other.end)
     ]
     assert same_transfers(timeline) == sorted(t[:2] + t[3:] for t in other.transfers)
-    if routing != "direct":
-        t = timeline.transfers
-        columns = (t.task, t.start_ns, t.hop, t.from_node, t.to_node)
-        assert sorted(zip(*(column.tolist() for column in columns), strict=True)) == sorted(
-            other.hops
-        )
     check_rules(timeline, graph, fabric)
 
 
@@ -173,3 +165,33 @@ def test_greedy_agrees_with_the_replay_to_the_nanosecond(data: st.DataObject) ->
     assert times(timeline) == [
         [found[t] for t in total] for found in (other.ready, other.start, other.end)
     ]
+
+
+@many
+@given(st.data(), st.sampled_from(["vlb", "rotorlb"]))
+def test_two_hops_agree_with_the_replay_to_the_nanosecond(
+    data: st.DataObject, routing: Literal["vlb", "rotorlb"]
+) -> None:
+    graph = data.draw(task_graphs())
+    fabric = data.draw(fabrics(graph.nodes, kinds=("ocs",)))
+    program = replace(data.draw(timed_programs(fabric)), routing=routing)
+    quantum = data.draw(st.sampled_from([0, 100, 997]))
+    iterations = data.draw(st.integers(1, 2))
+    try:
+        other = replay(graph, fabric, program, iterations=iterations, quantum_bytes=quantum)
+    except TooLongError:
+        reject()
+    arguments = (graph, fabric, program)
+    total = range(iterations * graph.tasks)
+    if len(other.end) < len(total):
+        with pytest.raises(StalledError):
+            simulate(*arguments, iterations=iterations, quantum_bytes=quantum)
+        return
+    timeline = simulate(*arguments, iterations=iterations, quantum_bytes=quantum)
+    assert times(timeline) == [
+        [found[t] for t in total] for found in (other.ready, other.start, other.end)
+    ]
+    assert same_transfers(timeline) == sorted(t[:2] + t[3:] for t in other.transfers)
+    moves = timeline.transfers
+    columns = (moves.task, moves.start_ns, moves.hop, moves.from_node, moves.to_node)
+    assert sorted(zip(*(column.tolist() for column in columns), strict=True)) == sorted(other.hops)
