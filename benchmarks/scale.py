@@ -1,7 +1,7 @@
 """How planning grows from 64 to 4,096 GPUs: time, memory and quality.
 
     python benchmarks/scale.py                       # one step of eight micro-batches
-    python benchmarks/scale.py --gpus 1024 --micro-batches 64
+    python benchmarks/scale.py --gpus 1024 --channels 4
 
 Llama-3-8B, TP8 in a server, PP8 and DP the rest between servers of eight rails. *first* is
 expansion, the first decode and the bound together; *plan* is the whole of Flux in its default
@@ -22,6 +22,7 @@ import click
 
 from scheduler.bounds import lower_bound_ns
 from scheduler.model.expansion import expand
+from scheduler.model.options import ExpansionOptions
 from scheduler.model.problem import Problem
 from scheduler.policies._kernels_warm_up import compile_kernels
 from scheduler.policies.flux import Search
@@ -54,7 +55,7 @@ class Row(NamedTuple):
         return self.expand_s + self.bound_s + self.decode_s
 
 
-def measure(gpus: int, micro_batches: int) -> Row:
+def measure(gpus: int, micro_batches: int, channels: int) -> Row:
     """Make one step, expand it, and plan it twice: the first decode, and all of Flux."""
     replicas = gpus // PER_REPLICA
     workload = synth(
@@ -62,7 +63,7 @@ def measure(gpus: int, micro_batches: int) -> Row:
     )
     fabric = servers(nodes=gpus // PER_SERVER)
     clock = [time.process_time()]
-    graph = expand(workload, fabric).graph
+    graph = expand(workload, fabric, ExpansionOptions(channels=channels)).graph
     clock.append(time.process_time())
     bound = lower_bound_ns(graph, fabric)
     clock.append(time.process_time())
@@ -84,14 +85,15 @@ def measure(gpus: int, micro_batches: int) -> Row:
 @click.command()
 @click.option("--gpus", default="64,256,1024,4096", help="How many, with commas between.")
 @click.option("--micro-batches", default=8, help="Of each step.")
-def main(gpus: str, micro_batches: int) -> None:
+@click.option("--channels", default=1, help="Of each collective.")
+def main(gpus: str, micro_batches: int, channels: int) -> None:
     """Measure, print a table, and say with the exit code whether the targets were met."""
     compile_kernels()
-    measure(PER_REPLICA, 1)  # loads what is compiled
+    measure(PER_REPLICA, 1, 1)  # loads what is compiled
     print("  GPUs   messages      tasks  expand s  bound s  decode s  plan s     gap  peak MB")
     rows = []
     for count in gpus.split(","):
-        row = measure(int(count), micro_batches)
+        row = measure(int(count), micro_batches, channels)
         rows.append(row)
         print(
             f"{row.gpus:6} {row.messages:10} {row.tasks:10} {row.expand_s:9.2f} {row.bound_s:8.2f} "
