@@ -99,8 +99,10 @@ class Workbench:
         value_ns = self._build(wish, bias_ns, lazy=lazy)
         self.found.append(Candidate(value_ns, written_down(self.schedule)))
 
-    def _build(self, wish: Wish, bias_ns: int = 0, *, lazy: bool = False) -> float:
-        """Fill `schedule` and return the time of its steady iterations."""
+    def _build(
+        self, wish: Wish, bias_ns: int = 0, *, lazy: bool = False, once: bool = False
+    ) -> float:
+        """Fill `schedule` and return the time of its steady iterations, or of the first, `once`."""
         from scheduler.policies import _kernels_flux as kernels
 
         value_ns: float = kernels.evaluate(
@@ -111,7 +113,7 @@ class Workbench:
             wish,
             bias_ns,
             lazy,
-            self.ends_ns,
+            self.ends_ns[:1] if once else self.ends_ns,
         )
         if value_ns == kernels.NEVER:
             why = "each of them waits for another"
@@ -183,7 +185,7 @@ class Workbench:
         few = 1 if exact else min(_SIMULATED, _SIMULATED_TASKS // max(problem.graph.tasks, 1))
         best: tuple[float, OrderedProgram] | None = None
         for candidate in self.ranked[: max(few, 1)]:
-            self._build(candidate.wish)
+            self._build(candidate.wish, once=True)
             program = program_of(problem.fabric, self.instance, self.schedule, self.messages)
             value_ns = self._simulated_ns(program) if few > 1 else candidate.value_ns
             if best is None or value_ns < best[0]:
