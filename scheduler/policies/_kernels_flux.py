@@ -10,8 +10,8 @@ O(tasks + arcs), the first with log(messages) for each message.
 Executing an ordered program is a max-plus linear recurrence. Its rate is the largest ratio of time
 to iterations over the cycles of what waits for what (Baccelli, Cohen, Olsder and Quadrat,
 Synchronization and Linearity, 1992, chapter 3). It is found from both sides: where all times of an
-iteration are those of the last one plus the same, that is the period; and no cycle of what each
-task did wait for last is longer than it, as in Howard's policy iteration.
+iteration are those of the last one plus at most so much, the period is no longer; and no cycle of
+what each task did wait for last is longer than it, as in Howard's policy iteration.
 """
 
 from __future__ import annotations
@@ -314,8 +314,9 @@ def evaluate(
     and the key decides ties. Where `wish` leaves the choice, a message goes where it ends first, a
     change of circuit costing `bias_ns`; of equal ones where light came last, so that idle planes
     stay free. Iterations overlap as their dependencies allow. Fills `ends`, one for each iteration
-    there may be, with when it ended, `NOTHING` for those not needed. Where there is only one, its
-    end is the value. `NEVER` if tasks form a circle.
+    there may be, with when it ended, `NOTHING` for those not needed. Where the most iterations do
+    not show the period, the value is an upper bound of it; where there is only one, its end.
+    `NEVER` if tasks form a circle.
     """
     # One body and local names: Numba counts references for every array handed to a function.
     kind, src, dst, dur_ns = instance.kind, instance.src, instance.dst, instance.dur_ns
@@ -543,8 +544,8 @@ def evaluate(
             least, most = later_by(schedule)
             if least == most:
                 return float(most)
-            if iteration >= SETTLING:
-                longest = longest_cycle(schedule, scratch)
-                if longest >= most or iteration == iterations - 1:
-                    return longest
+            if iteration == iterations - 1:
+                return float(most)
+            if iteration >= SETTLING and longest_cycle(schedule, scratch) >= most:
+                return float(most)
     return float(ends[0])
