@@ -158,7 +158,7 @@ def _claim(paper: Sequence[Cell]) -> list[str]:
                 if (row["expansion.algorithm"], row["synth.seq"]) == (algorithm, seq)  # noqa: B023 (used at once)
                 and row["topology.delay_ns"] == _PAPER_NS
             ]
-            return f"{times(min(mine))} to {times(max(mine))}" if mine else "-"
+            return f"{times(min(mine))} to {times(max(mine))}, {len(mine)} cells" if mine else "-"
 
         rows.append(
             [
