@@ -8,8 +8,10 @@ compiled in memory.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
+import importlib.util
 import os
 import sys
 import tempfile
@@ -19,7 +21,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = [
     "KERNEL_SOURCES",
@@ -94,18 +96,52 @@ def _compiled(function: Function, **options: bool) -> Function:
     if directory is not None:
         numba.config.CACHE_DIR = str(directory)
     compiled: Any = numba.njit(nogil=True, cache=directory is not None, **options)(function)
-    template = compiled.get_call_template
-
-    def any_constant(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:  # noqa: ANN401 (Numba's)
-        # Numba would compile a callee again for every constant it is called with
-        of_types = numba.types.unliteral
-        return template(
-            tuple(of_types(arg) for arg in args), {name: of_types(arg) for name, arg in kws.items()}
-        )
-
-    compiled.get_call_template = any_constant
+    _take_constants_as_values(compiled)
+    if directory is not None:
+        _save_one_at_a_time(compiled, directory / "lock")
     same: Function = compiled
     return same
+
+
+def _take_constants_as_values(compiled: Any) -> None:  # noqa: ANN401 (Numba's)
+    """Keep Numba from compiling a callee again for every constant it is called with."""
+    from numba.types import unliteral
+
+    template = compiled.get_call_template
+
+    def general(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:  # noqa: ANN401 (Numba's)
+        return template(tuple(map(unliteral, args)), {name: unliteral(kws[name]) for name in kws})
+
+    compiled.get_call_template = general
+
+
+def _save_one_at_a_time(compiled: Any, lock: Path) -> None:  # noqa: ANN401 (Numba's)
+    """Let one process at a time save to the cache.
+
+    Two that choose the name of a new file at once would choose the same, and later processes
+    would call the code of another signature.
+    """
+    kept = compiled._cache  # noqa: SLF001 (Numba has no other hook)
+    save = kept.save_overload
+
+    def alone(signature: Any, data: Any) -> None:  # noqa: ANN401 (Numba's)
+        with _locked(lock):
+            save(signature, data)
+
+    kept.save_overload = alone
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the file at `path` alone, where files can be locked."""
+    if importlib.util.find_spec("fcntl") is None:
+        yield
+        return
+    import fcntl
+
+    with path.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def interpreted(function: Function) -> Function:
