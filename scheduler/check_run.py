@@ -18,6 +18,7 @@ from scheduler.check_faults import wrong_effects
 from scheduler.check_transfers import check_transfers
 from scheduler.model.metrics import measure
 from scheduler.model.nic import FEEDBACK_NS, MTU_BYTES, account_nics
+from scheduler.model.program import TimedProgram
 from scheduler.model.taskgraph import COMPUTE, KINDS, MARKER, MESSAGE, ORIGINS
 from scheduler.model.timeline import NONE
 
@@ -47,7 +48,8 @@ class Record:
     mappings. `tolerance_ns` is how far an emulation's times may be off; a simulation has 0.
     `injection` is the one whose queues are recorded. `faults` are those the run was made to bear,
     as they were written: what each may have done is allowed. `pace_kept` says whether the machine
-    kept up (None: nothing had to).
+    kept up (None: nothing had to), `guard_outrun` whether frames left so late that their circuit
+    may have been gone.
     """
 
     graph: TaskGraph
@@ -66,6 +68,7 @@ class Record:
     lookahead_ns: int = 0
     faults: Sequence[str] = ()
     pace_kept: bool | None = None
+    guard_outrun: bool = False
     promised: Mapping[str, Any] = field(default_factory=dict)
 
     def bears(self, *kinds: str) -> bool:
@@ -282,11 +285,31 @@ def _frames(record: Record) -> Iterator[tuple[str, str]]:
     for row in np.flatnonzero((received > sent) | (received < sent - again)).tolist():
         yield f"transfer {row}", f"{received[row]} of {sent[row]} frames were received"
     darkened = record.bears("stuck-dark", "lost-plane")
-    for row in np.flatnonzero((dark > 0) & (not darkened)).tolist():
+    excused = np.full(len(dark), fill_value=True) if darkened else _too_late(record)
+    for row in np.flatnonzero((dark > 0) & ~excused).tolist():
         yield f"transfer {row}", f"{dark[row]} frames were sent into the dark"
     for cause, count in (record.summary.get("drops") or {}).items():
-        if count != 0 and not (count and cause == "dark" and darkened):
+        owned = cause == "dark" and count and (darkened or count == dark.sum())
+        if count != 0 and not owned:
             yield "drops", f"{_said(NONE if count is None else count)} frames, cause {cause}"
+
+
+def _too_late(record: Record) -> NDArray[np.bool_]:
+    """Tell which transfers may have had frames dropped because this machine was late.
+
+    Only where the run says that pace was not kept and its lateness is larger than the guard, only
+    under a program whose slots wait for nobody, and only transfers that last until their circuit
+    goes down or longer. The numbers are worthless then; the model is not broken.
+    """
+    moved, circuits = record.timeline.transfers, record.timeline.circuits
+    excused = np.zeros(len(moved.task), bool)
+    late = record.pace_kept is False and record.guard_outrun
+    if not late or not isinstance(record.program, TimedProgram):
+        return excused
+    rows = np.flatnonzero(moved.circuit != NONE)
+    down = circuits.down_ns[moved.circuit[rows]]
+    excused[rows] = (down != NONE) & (moved.end_ns[rows] >= down - record.tolerance_ns)
+    return excused
 
 
 # --- what follows from the times: network cards and the summary

@@ -49,6 +49,8 @@ def command(context: click.Context, files: tuple[str, ...], style: str) -> None:
         note(f"{files[0]}: {len(violations)} violations")
         context.exit(_VIOLATED)
     note(f"{files[0]}: nothing is violated")
+    if len(paths) == 1:
+        _tell_pace(paths[0])
 
 
 def _check_run(path: Path) -> list[Violation]:
@@ -61,6 +63,14 @@ def _check_run(path: Path) -> list[Violation]:
         raise UsageError("no workload is given", str(path), why, fix)
     read_run(path)
     return check_run_directory(path)
+
+
+def _tell_pace(path: Path) -> None:
+    """Say that a sound run is worth nothing where its machine did not keep up."""
+    from testbed.files.rundir import read_run
+
+    for sentence in read_run(path).manifest.overload or ():
+        note(f"{path}: but its numbers are NOT those of the fabric: {sentence}")
 
 
 def _check_plan(plan_path: Path, workload_path: Path) -> list[Violation]:

@@ -33,7 +33,7 @@ def command(context: click.Context, style: str, *, deep: bool) -> None:
 
     Example: fluxbed doctor
     """
-    from testbed.emulator.capabilities import check_machine, deep_check, require_emulation
+    from testbed.emulator.capabilities import check_machine, deep_check, lack_of
 
     found = check_machine()
     records = [
@@ -46,12 +46,12 @@ def command(context: click.Context, style: str, *, deep: bool) -> None:
         for one in found
     ]
     print_records(records, _COLUMNS, style)
-    if deep:
-        require_emulation()
+    lacking = lack_of(found)
+    if deep and lacking is None:
         measured = deep_check()
         rows = [{"measure": name, "value": value} for name, value in measured.facts().items()]
         print_records(rows, _MEASURES, style)
         note(measured.verdict)
-    if any(one.required and not one.ok for one in found):
-        note("the emulated fabric does not run here; everything but `run` does")
-        context.exit(4)
+    if lacking is not None:
+        note(f"{lacking}; everything but `run` works without it")
+        context.exit(lacking.exit_code)

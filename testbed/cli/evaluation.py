@@ -135,7 +135,17 @@ def _options(point: Point) -> dict[str, Any]:
         "lookahead_ns": parse_duration_ns(str(point.get("lookahead", "0"))),
         "iterations": point["iterations"],
         "skip": point["skip"],
+        "faults": _faults(str(point.get("faults", ""))),
     }
+
+
+def _faults(text: str) -> list[str]:
+    """Separate faults.
+
+    >>> _faults("lost-plane:plane=1; frame-loss:share=0.1"), _faults("")
+    (['lost-plane:plane=1', 'frame-loss:share=0.1'], [])
+    """
+    return [part.strip() for part in text.split(";") if part.strip()]
 
 
 def simulate_point(point: Point) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,11 +16,12 @@ import msgspec
 from testbed.cli.contest import row
 from testbed.cli.live import LiveView, watching
 from testbed.cli.output import note
-from testbed.files.faults import effect_sentence
-from topologies.errors import CheckError, UsageError
+from testbed.files.faults import effect_sentence, lost_in_the_dark
+from topologies.errors import CheckError, StalledError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from scheduler.model.timeline import Timeline
     from testbed.cli.contest import Attempt
@@ -128,7 +129,11 @@ class Stage:
             faults=faults,
             facts=self._machine.facts,
         )
-        return measurement.take()
+        try:
+            return measurement.take()
+        except StalledError:
+            measurement.report_stall()
+            raise
 
     def _dilate(self, attempt: Attempt, capacity: Capacity, ideal: Timeline) -> Dilation:
         from testbed.emulator.dilation import Dilation, choose
@@ -220,6 +225,15 @@ class _Measurement:
     captured: Sequence[int]
     faults: Sequence[Fault]
     facts: dict[str, Any]
+    made: list[Path] = field(default_factory=list)  # the run's directory
+
+    def report_stall(self) -> None:
+        """Write the report of a run that stalled: its records say how far it came."""
+        from testbed.report import write_report
+
+        for path in self.made:
+            with contextlib.suppress(UsageError):  # a full disk: the stall is what matters
+                note(f"how far it came: {write_report(path)}")
 
     def take(self) -> dict[str, Any]:
         """Execute, write the run directory, check it from its files; return the row."""
@@ -239,13 +253,20 @@ class _Measurement:
             **self._borne(),
             **self.facts,
         ) as run:
+            self.made.append(run.path)
             execution = self._execute(run)
             timeline = execution.timeline
             self._tell(execution)
             late_us = sum(timeline.measures[f"{name}_max_us"] or 0.0 for name in _LATE)
             late_us = max(late_us, timeline.measures["transit_max_us"] or 0.0, _RESEND_US)
             expected = self.predicted if self._comparable() else None
-            found = overload(timeline, expected, attempt.plan.fabric, dilation)
+            found = overload(
+                timeline,
+                expected,
+                attempt.plan.fabric,
+                dilation,
+                darkened=lost_in_the_dark(execution.effects),
+            )
             for sentence in found:
                 note(f"{attempt.contender.label}: THIS MACHINE DID NOT KEEP UP: {sentence}")
             run.update(

@@ -26,11 +26,18 @@ from testbed.emulator.netns import ip_batch, leave_netns
 from topologies import Fabric, FluxbedError, MachineError, Plane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from testbed.emulator.calibration import Calibration
 
-__all__ = ["Capability", "check_machine", "deep_check", "require_emulation", "sudo_command"]
+__all__ = [
+    "Capability",
+    "check_machine",
+    "deep_check",
+    "lack_of",
+    "require_emulation",
+    "sudo_command",
+]
 
 _LEAST_KERNEL: Final = (5, 10)
 _LEAST_PYTHON: Final = (3, 11)
@@ -76,12 +83,18 @@ def require_emulation(*, realtime: bool = True) -> None:
 
     Without `realtime` nothing is to be measured: the machine need not allow real-time threads.
     """
-    for capability in check_machine():
-        if capability.name == _REALTIME and not realtime:
-            continue
-        if capability.required and not capability.ok:
-            what = f"the emulated fabric needs {capability.name}"
-            raise MachineError(what, "this machine", capability.detail, capability.fix)
+    found = check_machine()
+    if lacking := lack_of(one for one in found if realtime or one.name != _REALTIME):
+        raise lacking
+
+
+def lack_of(found: Iterable[Capability]) -> MachineError | None:
+    """Return what to say of the first required thing that is missing; None if nothing is."""
+    for one in found:
+        if one.required and not one.ok:
+            what = f"the emulated fabric needs {one.name}"
+            return MachineError(what, "this machine", one.detail, one.fix)
+    return None
 
 
 def deep_check(run_id: str | None = None) -> Calibration:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scheduler.model.timeline import NONE
+from testbed.files.lateness import guard_outrun
 
 if TYPE_CHECKING:
     from scheduler.model.timeline import Timeline
@@ -19,13 +20,20 @@ _MOST_MISSED: Final = 0.01
 
 
 def overload(
-    timeline: Timeline, predicted: Timeline | None, fabric: Fabric, dilation: Dilation
+    timeline: Timeline,
+    predicted: Timeline | None,
+    fabric: Fabric,
+    dilation: Dilation,
+    *,
+    darkened: int = 0,
 ) -> list[str]:
     """Return what shows that the machine did not keep up with `timeline`; empty when it did.
 
     - the 99th percentile of frames leaving late, or of messages known late to have arrived, above
       half the shortest reconfiguration delay on the wall;
     - more than 1 % of the frames woken too late for their slot;
+    - frames dropped in the dark, beyond those that faults cost there (`darkened`), where some were
+      later than the guard allows;
     - all iterations together more than 5 % longer than `predicted`, with the same frames and guard
       (None: what was executed cannot be predicted).
     """
@@ -43,6 +51,9 @@ def overload(
     missed, sent = measures.get("missed_slot_ends") or 0, measures.get("frames_sent") or 0
     if missed > _MOST_MISSED * sent:
         found.append(f"{missed} of {sent} frames were too late for their slot")
+    lost = int(measures.get("drops_dark") or 0) - darkened
+    if lost > 0 and guard_outrun(measures, dilation.guard_ns, dilation.factor):
+        found.append(f"{lost} frames were so late that their circuit was gone, and were sent again")
     if predicted is None:
         return found
     took_ns, wanted_ns = (int(each.iteration_ends_ns[-1]) for each in (timeline, predicted))

@@ -39,6 +39,7 @@ __all__ = [
     "effect_sentence",
     "faulted_fabric",
     "kind_of",
+    "lost_in_the_dark",
     "parse_fault",
     "parse_faults",
     "predictable",
@@ -257,6 +258,21 @@ def effect_sentence(effect: FaultEffect) -> str:
     if kind_of(effect.fault) == "slow-plane":
         said.append("its frames left more slowly")
     return f"{effect.fault}: {'; '.join(said) or 'it struck nothing'}"
+
+
+def lost_in_the_dark(effects: Iterable[FaultEffect]) -> int:
+    """Return how many frames faults darkened.
+
+    >>> from testbed.files.summary import FaultEffect
+    >>> spoilt = FaultEffect(fault="frame-loss:share=0.1", frames_lost=2)
+    >>> lost_in_the_dark([spoilt, FaultEffect(fault="lost-plane:plane=0", frames_lost=5)])
+    5
+    """
+    return sum(
+        effect.frames_lost
+        for effect in effects
+        if kind_of(effect.fault) in ("stuck-dark", "lost-plane")
+    )
 
 
 def predictable(faults: Iterable[Fault], *, timed: bool) -> bool:

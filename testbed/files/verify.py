@@ -8,6 +8,7 @@ import msgspec
 
 from scheduler.check import Violation, examples
 from scheduler.check_run import Record, check_run
+from testbed.files.lateness import guard_outrun
 from testbed.files.plan import workload_sha256
 from testbed.files.rundir import read_run, sha256_of
 from testbed.files.tables import timeline_of
@@ -81,6 +82,8 @@ def _record(run: Run) -> Record:
         quantum_bytes=manifest.quantum_bytes,
         lookahead_ns=manifest.lookahead_ns,
         faults=manifest.faults,
+        guard_outrun=manifest.dilation is not None
+        and guard_outrun(manifest.measures, manifest.guard_ns or 0, manifest.dilation),
         pace_kept=None if manifest.overload is None else not manifest.overload,
         promised={
             "lower_bound_ns": plan.predicted.lower_bound_ns,

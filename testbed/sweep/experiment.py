@@ -113,7 +113,8 @@ class Grid(Struct, forbid_unknown_fields=True, kw_only=True):
     `iterations` and `skip` default to 12 and 2, emulated to 4 and 1. `phases` > 1 also simulates
     timed programs from that many start phases; `dilation` is for `mode = "run"`. `label` names the
     grid's points in tables and figures. `jitter`, `skew` (0.1 is 10 %), `jitter_seed` and
-    `straggler` ("3=1.5", commas between several) are what no plan knew.
+    `straggler` ("3=1.5", commas between several) are what no plan knew. `faults` (`mode = "run"`
+    only) are written as `run --fault` takes them, "; " between several, "" for none.
     """
 
     label: str | UnsetType = UNSET
@@ -130,6 +131,7 @@ class Grid(Struct, forbid_unknown_fields=True, kw_only=True):
     jitter_seed: Seeds | UnsetType = UNSET
     straggler: Words | UnsetType = UNSET
     skew: Spreads | UnsetType = UNSET
+    faults: Words | UnsetType = UNSET
     synth: Synth | UnsetType = UNSET
     workload: Workload | UnsetType = UNSET
     topology: dict[str, Settings] | UnsetType = UNSET
@@ -183,6 +185,9 @@ class Experiment(Grid, kw_only=True):
 
 def _always(grid: Mapping[str, Any], mode: str, place: str) -> dict[str, Value]:
     """Return the settings that are no axes: how much is executed."""
+    if "faults" in grid and mode != "run":
+        why = "only the emulated fabric bears faults"
+        raise InputError("faults are given for a simulation", place, why, 'add mode = "run"')
     iterations, skip = (4, 1) if mode == "run" else (12, 2)
     iterations, skip = grid.get("iterations", iterations), grid.get("skip", skip)
     if skip >= iterations:
@@ -225,7 +230,7 @@ def _axes(grid: Mapping[str, Any], place: str) -> dict[str, list[Value]]:
     axes: dict[str, list[Value]] = {}
     for table in (source, "topology", "expansion"):
         _flatten(table, grid.get(table, {}), axes)
-    for key in ("budget", "lookahead", "jitter", "jitter_seed", "straggler", "skew"):
+    for key in ("budget", "lookahead", "jitter", "jitter_seed", "straggler", "skew", "faults"):
         if key in grid:
             _flatten(key, grid[key], axes)
     _flatten("seed", grid.get("seeds", 0), axes)

@@ -185,6 +185,12 @@ def timeline(end_ns: int, **measures: float) -> Timeline:
                 )
             ],
         ),
+        (100, {"drops_dark": 3, "lateness_max_us": 0.0}, []),  # something else darkened them
+        (
+            100,
+            {"drops_dark": 3, "lateness_max_us": 9_000.0},
+            ["3 frames were so late that their circuit was gone, and were sent again"],
+        ),
         (-1, {"missed_slot_ends": 10}, []),  # it did not finish, which is told elsewhere
     ],
 )

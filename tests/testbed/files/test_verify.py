@@ -4,11 +4,13 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from scheduler.check_run import check_run
 from scheduler.model.program import Entry, OrderedProgram
+from scheduler.model.timeline import NONE
 from testbed.files import verify
 from testbed.files.rundir import read_run
 from testbed.files.tables import COLUMNS, timeline_of
@@ -98,6 +100,44 @@ def test_every_number_of_the_summary_is_worked_out_again(runs: dict[str, Path], 
         summary = {**record.summary, name: other}
         found = check_run(replace(record, summary=summary))
         assert [v.where for v in found] == [f"summary {name}"]
+
+
+def dropping(record: Record, row: int, **known: Any) -> list[str]:
+    """Check a run with frames, of whose transfer `row` one was dropped in the dark."""
+    moved = record.timeline.transfers
+    one, none = np.ones(len(moved.task), np.int64), np.zeros(len(moved.task), np.int64)
+    hit = none.copy()
+    hit[row] = 1
+    timeline = replace(
+        record.timeline,
+        origin="emulated",
+        transfers=replace(
+            moved, wall_bytes_sent=one, wall_bytes_received=one, frames_sent=one + hit,
+            frames_received=one, frames_dark=hit, frames_resent=hit,
+        ),
+    )  # fmt: skip
+    drops = {"dark": 1, "unconnected": 0, "conflict": 0, "queue": 0}
+    summary = {**record.summary, "drops": drops}
+    changed = replace(record, timeline=timeline, summary=summary, **known)
+    rule = "every frame is accounted for"
+    return [violation.where for violation in check_run(changed) if violation.rule == rule]
+
+
+def test_frames_that_the_machine_sent_too_late_break_no_rule(records: dict[str, Record]) -> None:
+    """Only at the end of a slot, and only where the run says that its machine was late."""
+    record = records["rotating"]
+    moved, down_ns = record.timeline.transfers, record.timeline.circuits.down_ns
+    slack_ns = down_ns[moved.circuit] - moved.end_ns
+    slack_ns[down_ns[moved.circuit] == NONE] = 10**9
+    last, within = int(np.argmin(slack_ns)), int(np.argmax(slack_ns))
+    late: dict[str, Any] = {
+        "pace_kept": False, "guard_outrun": True, "tolerance_ns": int(slack_ns[last]),
+    }  # fmt: skip
+    assert dropping(record, last, **late) == []
+    assert dropping(record, within, **late) == [f"transfer {within}"]
+    for name, value in (("pace_kept", True), ("guard_outrun", False)):
+        assert dropping(record, last, **late | {name: value}) == [f"transfer {last}"]
+    assert dropping(records["in-order"], 0, **late) == ["transfer 0"]
 
 
 def swapped(program: OrderedProgram, plane: int, first: int, second: int) -> OrderedProgram:

@@ -164,6 +164,13 @@ WRONG = {
             "what is left: skip fewer or execute more"
         ),
     ),
+    "faults where nothing bears them": (
+        'faults = "lost-plane:plane=1"\n' + WHOLE,
+        (
+            "faults are given for a simulation, because only the emulated fabric bears faults: "
+            'add mode = "run"'
+        ),
+    ),
     "an empty axis": (
         WHOLE + "delay = []\n",
         "topology.delay is empty, because an axis has values: give it some",
@@ -177,6 +184,13 @@ def test_what_is_wrong_is_said_in_one_sentence(points: Any, tmp_path: Path, case
     with pytest.raises(InputError) as refused:
         points(text)
     assert str(refused.value).startswith(f"{tmp_path / 'e.toml'}: {sentence}")
+
+
+def test_faults_are_an_axis(points: Any) -> None:
+    faults = ["", "lost-plane:plane=1; frame-loss:share=0.1"]
+    found = points(f'mode = "run"\nfaults = ["{faults[0]}", "{faults[1]}"]\n{WHOLE}')
+    assert [point["faults"] for point in found] == faults
+    assert len({point.id for point in found}) == 2
 
 
 def test_a_missing_trace_is_named(points: Any, tmp_path: Path) -> None:
