@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from testbed.cli.contest import percent
 from testbed.cli.convert import tell_losses
 from testbed.cli.output import UNKNOWN, Column, format_option, note, print_records
 from topologies.units import format_bytes, format_duration
@@ -17,6 +18,7 @@ from topologies.units import format_bytes, format_duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from testbed.files.rundir import Run
     from testbed.traces.inspect import Inspection
 
 __all__ = ["command"]
@@ -52,6 +54,20 @@ _GROUPS: Final[list[Column]] = [
     ("origin", "origin", str),
     ("desc", "description", str),
 ]
+_CIRCUITS: Final[list[Column]] = [
+    ("plane", "plane", str),
+    ("src_port", "from port", str),
+    ("dst_port", "to port", str),
+    ("src", "from node", str),
+    ("dst", "to node", str),
+    ("made", "times made", str),
+    ("bytes", "carried", format_bytes),
+    ("lit_ns", "lit", format_duration),
+    ("used", "of it used", percent),
+    ("late_p50_ns", "up after planned", format_duration),
+    ("late_most_ns", "at most", format_duration),
+]
+_SHOWN: Final = 24  # circuits in a table
 _FACTS: Final[list[Column]] = [("fact", "fact", str), ("value", "value", str)]
 
 
@@ -107,7 +123,24 @@ def _show_run(path: Path, style: str) -> None:
         **summary,
         "error": msgspec.to_builtins(run.manifest.error),
     }
+    circuits = _circuits(run)
+    if style != "table":
+        facts["circuits"] = circuits
     _show_facts(facts, style)
+    if style == "table" and circuits:
+        click.echo()
+        print_records(circuits[:_SHOWN], _CIRCUITS, style)
+        if len(circuits) > _SHOWN:
+            note(f"{len(circuits) - _SHOWN} circuits of fewer bytes: --format json has them")
+
+
+def _circuits(run: Run) -> list[dict[str, Any]]:
+    """Return what became of every circuit; nothing of a run without tables."""
+    from testbed.report.circuits import circuit_uses
+
+    if not (run.path / "circuits.parquet").is_file():
+        return []
+    return [dataclasses.asdict(use) for use in circuit_uses(run.fabric(), run.timeline())]
 
 
 def _show_plan(path: Path, style: str) -> None:

@@ -12,17 +12,21 @@ import numpy as np
 from scheduler.model.timeline import NONE
 from testbed.files.summary import FaultEffect
 from testbed.report import charts
-from testbed.report.data import plane_shares, tiles, viewer_data
+from testbed.report.circuits import circuit_uses
+from testbed.report.data import percent, plane_shares, tiles, viewer_data
 from topologies.units import format_bytes, format_duration, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from scheduler.model.timeline import Timeline
     from testbed.files.rundir import Run
+    from topologies import Fabric
 
 __all__ = ["document", "run_page"]
 
 _KINDS = (("#0072b2", "compute"), ("#d55e00", "waits for messages"))
+_BUSIEST = 24  # circuits that a page lists
 _PLANES = ("#e69f00", "#009e73", "#cc79a7", "#b5a800")  # as the viewer's, over and over
 
 
@@ -203,7 +207,42 @@ def _details(run: Run) -> list[str]:
         hint = f"Median {_duration(spread.p50)}, 99th percentile {_duration(spread.p99)}."
         chart = charts.histogram(np.asarray(errors, np.float64).tolist())
         cards.append(_card("Circuits: achieved minus planned", hint, chart))
-    return [f'<div class="columns">{"".join(cards)}</div>']
+    return [f'<div class="columns">{"".join(cards)}</div>', _circuits(run.fabric(), timeline)]
+
+
+def _circuits(fabric: Fabric, timeline: Timeline) -> str:
+    """Show the circuits that carried most; nothing where none stood."""
+    uses = circuit_uses(fabric, timeline)
+    if not uses:
+        return ""
+    rows = [
+        (
+            f"{use.plane}",
+            f"{use.src_port} to {use.dst_port}",
+            f"{use.src} to {use.dst}",
+            f"{use.made:,}",
+            format_bytes(use.bytes),
+            format_duration(use.lit_ns),
+            "unknown" if use.used is None else percent(use.used),
+            _duration(use.late_p50_ns),
+            _duration(use.late_most_ns),
+        )
+        for use in uses[:_BUSIEST]
+    ]
+    heads = (
+        "plane", "ports", "nodes", "times made", "carried", "lit", "of it used",
+        "up after planned", "at most",
+    )  # fmt: skip
+    head = "".join(f'<th class="number">{name}</th>' for name in heads)
+    lines = ["".join(f'<td class="number">{cell}</td>' for cell in row) for row in rows]
+    cells = "".join(f"<tr>{line}</tr>" for line in lines)
+    hint = f"Whole run, the most bytes first; all {len(uses)}."
+    if len(uses) > _BUSIEST:
+        hint = (
+            f"Whole run, the {_BUSIEST} of {len(uses)} with the most bytes; fluxbed inspect RUN "
+            "--format json has all."
+        )
+    return _card("Circuits", hint, f"<table><tr>{head}</tr>{cells}</table>")
 
 
 def _card(title: str, hint: str, content: str) -> str:

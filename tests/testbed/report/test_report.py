@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -19,6 +20,7 @@ from scheduler.model.metrics import merged
 from testbed.files.rundir import read_run
 from testbed.report import render, write_comparison, write_report
 from testbed.report.charts import columns, histogram, ticks
+from testbed.report.circuits import circuit_uses
 from testbed.report.data import plane_shares, tiles, viewer_data
 from testbed.report.intervals import without
 from topologies import UsageError
@@ -51,6 +53,33 @@ def test_the_numbers_are_those_of_the_summary(runs: list[Path]) -> None:
         assert len(shown) == 8
         for key, text in shown.items():
             assert float(text) == summary[key]
+
+
+def test_circuits_carry_what_was_sent_in_their_light(runs: list[Path]) -> None:
+    for path in runs:
+        run = read_run(path)
+        fabric, timeline = run.fabric(), run.timeline()
+        uses = circuit_uses(fabric, timeline)
+        assert sum(use.made for use in uses) == len(timeline.circuits.plane)
+        assert sum(use.bytes for use in uses) == run.summary.bytes
+        busy_ns = [use.bytes * 8 / 400 for use in uses]
+        assert sum(busy_ns) == pytest.approx(
+            sum((use.used or 0.0) * use.lit_ns for use in uses), rel=1e-3
+        )
+        assert all(0 <= (use.used or 0.0) <= 1 for use in uses)
+        assert [use.bytes for use in uses] == sorted((use.bytes for use in uses), reverse=True)
+        assert f"all {len(uses)}." in page(path)
+
+
+def test_circuits_are_held_against_the_prediction(runs: list[Path]) -> None:
+    run = read_run(runs[0])
+    timeline = run.timeline()
+    uses = circuit_uses(run.fabric(), timeline)
+    assert all(use.late_p50_ns is use.late_most_ns is None for use in uses)
+    early = dataclasses.replace(timeline.circuits, planned_up_ns=timeline.circuits.up_ns - 7)
+    uses = circuit_uses(run.fabric(), dataclasses.replace(timeline, circuits=early))
+    assert {use.late_p50_ns for use in uses} <= {7.0, None}
+    assert {use.late_most_ns for use in uses} >= {7}
 
 
 def test_the_page_needs_nothing_else(runs: list[Path]) -> None:
