@@ -6,6 +6,7 @@ decoder's traceback leaves this module.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import sys
 import zlib
@@ -143,11 +144,11 @@ def write_chunks(path: Path, chunks: Iterable[bytes]) -> None:
         beside.replace(path)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise InputError(
-            "the file cannot be written", str(path), why, "choose another place"
-        ) from error
+        fix = "make room, or choose another place"
+        raise InputError("the file cannot be written", str(path), why, fix) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a directory that may not be written
+            beside.unlink(missing_ok=True)
 
 
 def json_schema(title: str, name: str, *kinds: Any) -> bytes:  # noqa: ANN401 (types)

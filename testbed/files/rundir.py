@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from scheduler.model.expansion import Expansion
     from scheduler.model.nic import Injection as InjectionKind
+    from scheduler.model.nic import NicAccount
     from scheduler.model.perturbation import Perturbation
     from scheduler.model.timeline import Timeline
     from scheduler.model.workload import Workload
@@ -140,13 +141,8 @@ class RunDirectory:
 
     def write_file(self, name: str, data: bytes) -> None:
         """Write a file whole or not at all; raises `UsageError` where it cannot be written."""
-        path, beside = self.path / name, self.path / f".{name}.part"
-        try:
-            beside.write_bytes(data)
-            beside.replace(path)
-        except OSError as error:
-            raise _unwritable(path, error) from error
-        _give_to_user(path)
+        _write_whole(self.path / name, data)
+        _give_to_user(self.path / name)
 
     def adopt(self, *paths: Path) -> None:
         """Give files that something else wrote into the directory to the run's user."""
@@ -179,13 +175,7 @@ class RunDirectory:
             )
             for kind in order
         }
-        for name, table in run_tables(graph, fabric, timeline, accounts).items():
-            path = self.path / f"{name}.parquet"
-            write_table(name, table, path)
-            _give_to_user(path)
-        path = self.path / "timeline.json"
-        write_timeline(path, graph, fabric, timeline, self._expansion.rank_to_node)
-        _give_to_user(path)
+        self._write_records(timeline, accounts)
         self.update(measures=dict(timeline.measures))
         if timeline.iteration_ns(self.manifest.skip) is None and self.manifest.skip:
             return self._write_summary(self._unfinished("failed"))
@@ -205,6 +195,23 @@ class RunDirectory:
                 faults=faults,
             )
         )
+
+    def _write_records(
+        self, timeline: Timeline, accounts: Mapping[InjectionKind, NicAccount]
+    ) -> None:
+        """Write the tables and the timeline; raises `UsageError` where they cannot be written."""
+        graph, fabric = self._expansion.graph, self._plan.fabric
+        try:
+            for name, table in run_tables(graph, fabric, timeline, accounts).items():
+                path = self.path / f"{name}.parquet"
+                write_table(name, table, path)
+                _give_to_user(path)
+            path = self.path / "timeline.json"
+            write_timeline(path, graph, fabric, timeline, self._expansion.rank_to_node)
+            _give_to_user(path)
+        except InputError as error:
+            fix = "make room, or choose another directory with -o"
+            raise UsageError(error.what, error.where, error.why, fix) from error
 
     def _unfinished(self, status: Status) -> Summary:
         summary = Summary.unfinished(self.manifest.scheduler, status)
@@ -274,6 +281,18 @@ def _unwritable(path: Path, error: OSError) -> UsageError:
     return UsageError("it cannot be written", str(path), why, "choose another directory with -o")
 
 
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, and leave nothing beside it."""
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise _unwritable(path, error) from error
+
+
 def _give_to_user(path: Path) -> None:
     """Files of a run under sudo belong to the user who called it."""
     if (
@@ -300,15 +319,10 @@ def sha256_of(path: Path) -> str:
 def record_file(directory: Path, name: str, data: bytes) -> None:
     """Add or replace a file of a finished run and its hash in the manifest (for reports)."""
     manifest = _read_manifest(directory)
-    path, beside = directory / name, directory / f".{name}.part"
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-        manifest.files[name] = sha256_of(path)
-        beside.write_bytes(encode_manifest(manifest))
-        beside.replace(directory / MANIFEST)
-    except OSError as error:
-        raise _unwritable(path, error) from error
+    path = directory / name
+    _write_whole(path, data)
+    manifest.files[name] = sha256_of(path)
+    _write_whole(directory / MANIFEST, encode_manifest(manifest))
     _give_to_user(path)
     _give_to_user(directory / MANIFEST)
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from scheduler.model.taskgraph import COMPUTE, KINDS, MESSAGE, ORIGINS
 from scheduler.model.timeline import NONE, Circuits, Timeline, Transfers
-from topologies.errors import InputError, UsageError
+from testbed.files.codec import write_chunks
+from topologies.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -221,7 +222,7 @@ def _known(column: Int64s) -> Int64s | None:
 
 
 def write_table(name: str, table: Table, path: Path) -> None:
-    """Write one table as Parquet; raises `UsageError` where it cannot be written."""
+    """Write one table as Parquet; raises `InputError` where it cannot be written."""
     import polars as pl
 
     columns = []
@@ -235,12 +236,7 @@ def write_table(name: str, table: Table, path: Path) -> None:
             columns.append(pl.select(pl.when(~null).then(series).alias(column)).to_series())
     packed = io.BytesIO()  # polars itself says nothing useful of a full disk
     pl.DataFrame(columns).write_parquet(packed, compression="zstd")
-    try:
-        path.write_bytes(packed.getbuffer())
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        fix = "make room, or choose another directory with -o"
-        raise UsageError("the table cannot be written", str(path), why, fix) from error
+    write_chunks(path, [packed.getvalue()])
 
 
 def read_table(name: str, path: Path) -> dict[str, NDArray[Any]]:

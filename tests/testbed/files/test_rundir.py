@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from testbed.files.codec import write_chunks
 from testbed.files.manifest import manifest_schema
 from testbed.files.rundir import (
     RunDirectory,
@@ -145,6 +147,29 @@ def test_a_place_that_cannot_be_written(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"cannot be written, because .* choose another directory"):
         RunDirectory.create(tmp_path / "file" / "run", **arguments(run))
+
+
+def test_a_full_disk_leaves_nothing_half_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = RunDirectory.create(tmp_path / "run", **arguments(run))
+    before = {path.name: path.read_bytes() for path in made.path.iterdir()}
+    whole = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        whole(path, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UsageError, match="cannot be written, because no space left on device"):
+        made.write_file("plan.json", b"another")
+    monkeypatch.setattr(
+        "testbed.files.rundir.write_table",
+        lambda *_: write_chunks(tmp_path / "none" / "nic.parquet", [b"table"]),
+    )
+    with pytest.raises(UsageError, match=r"nic.parquet: the file cannot be written.* make room"):
+        made.write_results(read_run(run).timeline())
+    assert {path.name: path.read_bytes() for path in made.path.iterdir()} == before
 
 
 @pytest.mark.parametrize(
