@@ -229,15 +229,18 @@ def critical_messages(graph: TaskGraph, timeline: Timeline, *, timed: bool = Fal
     A task waits for the predecessor that ended last, and a message that waited longer for the one
     that held a port of it before. That one's arrival counts where it had to be known: not where the
     port was merely busy on the same circuit, and not under `timed` programs, whose circuits wait
-    for nothing.
+    for nothing. A message that passed a relay arrives twice: there, and at its destination.
     """
     before, after, _ = graph.unrolled_arcs(timeline.iterations)
     pointers, listed = csr(after, before, len(timeline.end_ns))
     kind = np.tile(graph.kind, timeline.iterations)
     held = {} if timed else _held_up(timeline)
+    moves = timeline.transfers
+    relayed = set(moves.task[moves.hop == 1].tolist())
     task, known, count = int(np.argmax(timeline.end_ns)), True, 0
     while task != NONE:
-        count += int(known and kind[task] == MESSAGE)
+        if known and kind[task] == MESSAGE:
+            count += 2 if task in relayed else 1
         earlier = listed[pointers[task] : pointers[task + 1]]
         following = NONE
         if len(earlier):

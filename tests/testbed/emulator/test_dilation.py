@@ -16,7 +16,7 @@ from instances import Builder, direct, ring  # (its path was just added)
 from scheduler.dispatch.simulator import simulate
 from scheduler.model.problem import Problem
 from scheduler.model.program import Entry, OrderedProgram, TimedProgram
-from scheduler.policies.rotor import RotorDirect
+from scheduler.policies.rotor import RotorDirect, RotorVlb
 from testbed.emulator.capacity import Capacity
 from testbed.emulator.dilation import _two_digits, choose, critical_messages, dilate
 from topologies import Fabric, UsageError, rails
@@ -177,6 +177,18 @@ def test_a_message_that_waits_for_its_port_is_critical_through_it() -> None:
     program = OrderedProgram.from_entries([[Entry(0, 1, (first,)), Entry(0, 2, (second,))]])
     graph = build.graph()
     assert critical_messages(graph, simulate(graph, fabric, program, iterations=1)) == 2
+
+
+def test_a_message_that_passes_a_relay_arrives_twice() -> None:
+    build = Builder(3)
+    for dst in (1, 2):
+        build.message(0, dst, 1_000_000, build.op(), group=dst)
+    graph, fabric = build.graph(), rails(nodes=3, planes=1, delay_ns=10_000)
+    # the first slot leads to one of the two, which stores what is for the other
+    program = RotorVlb().plan(Problem(graph=graph, fabric=fabric))
+    timeline = simulate(graph, fabric, program, iterations=1)
+    assert timeline.transfers.hop.tolist().count(1) > 0
+    assert critical_messages(graph, timeline, timed=True) == 2
 
 
 @given(st.floats(1e-6, 1e9))
