@@ -41,6 +41,7 @@ from testbed.emulator.faults import (
 )
 from testbed.emulator.packet_plane import wire_bps
 from testbed.emulator.realtime import RealtimeThread
+from testbed.files.lateness import guard_outrun
 from topologies.errors import CheckError, FluxbedError, MachineError, UsageError
 
 if TYPE_CHECKING:
@@ -323,7 +324,7 @@ def _conclude(
     measures = _measures(tables, drops, cpu_ns)
     timeline = read_timeline(layout, fabric, tables, dilation.factor, measures)
     extents = tables.extents[: tables.counters[e.EXTENTS]].copy()
-    error = _error(layout, tables, drops, faults)
+    error = _error(layout, tables, drops, faults, measures)
     interrupted = outcome == e.STOPPED
     if error is None and not interrupted:
         error = integrity.violation(layout, timeline, _at_home(layout, tables), drops)
@@ -382,7 +383,11 @@ def _measures(
 
 
 def _error(
-    layout: Layout, tables: e.Engine, drops: Mapping[str, int], faults: Sequence[Fault]
+    layout: Layout,
+    tables: e.Engine,
+    drops: Mapping[str, int],
+    faults: Sequence[Fault],
+    measures: Mapping[str, int | float | None],
 ) -> FluxbedError | None:
     """Return why the loop ended, where it should not have; under faults it may have to."""
     counters, outcome = tables.counters, int(tables.counters[e.OUTCOME])
@@ -400,11 +405,7 @@ def _error(
         times[0] = np.where(tables.tasks[:, e.MISSING] == 0, times[0], NONE)
         return stalled(layout, times)
     if outcome == e.LOST:
-        iteration, message = divmod(int(counters[e.CULPRIT]), layout.graph.tasks)
-        what = f"a frame of message {message} was lost {e.MOST_TRIES} times"
-        counted = ", ".join(f"{cause} {drops[f'{cause}_frames']}" for cause in CAUSES[1:])
-        why = f"the crossbar dropped frames ({counted}) or the host did"
-        return CheckError(what, f"iteration {iteration}", why, "look for what changed the circuits")
+        return _lost(layout, tables, drops, measures)
     if outcome == e.FULL:
         table = e.TABLES[counters[e.FULL_TABLE]]
         what, why = "the recording had to stop", f"its table of {table} is full"
@@ -412,3 +413,23 @@ def _error(
     limit_s = tables.numbers[e.N_LIMIT] / 1e9
     what, why = "the run is not over", f"its limit of {limit_s:.1f} s on the wall has passed"
     return MachineError(what, where, why, "raise the dilation, or leave the machine more alone")
+
+
+def _lost(
+    layout: Layout,
+    tables: e.Engine,
+    drops: Mapping[str, int],
+    measures: Mapping[str, int | float | None],
+) -> FluxbedError:
+    """Return what to say of a frame that never arrived: the machine's fault, or a broken fabric."""
+    iteration, message = divmod(int(tables.counters[e.CULPRIT]), layout.graph.tasks)
+    where = f"iteration {iteration}"
+    what = f"a frame of message {message} was lost {e.MOST_TRIES} times"
+    late = guard_outrun(measures, int(tables.numbers[e.N_GUARD]), 1.0)
+    if late and isinstance(layout.program, TimedProgram):
+        why = f"frames left up to {measures['lateness_max_us'] or 0:.0f} us late for their slot"
+        fix = "raise the dilation, or leave the machine more alone"
+        return MachineError(what, where, why, fix)
+    counted = ", ".join(f"{cause} {drops[f'{cause}_frames']}" for cause in CAUSES[1:])
+    why = f"the crossbar dropped frames ({counted}) or the host did"
+    return CheckError(what, where, why, "look for what changed the circuits")
