@@ -12,7 +12,7 @@ from scheduler.model.program import OrderedProgram, TimedProgram
 from scheduler.model.timeline import NONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -332,6 +332,13 @@ def _hasty(
 # --- timed programs
 
 
+def _apart_ns(t_ns: int, offsets_ns: Sequence[int], period_ns: int) -> int:
+    """Return how far a time is from the nearest of the offsets in its period; without any, far."""
+    past = t_ns % period_ns
+    apart = (abs(past - offset) for offset in offsets_ns)
+    return min((min(each, period_ns - each) for each in apart), default=period_ns)
+
+
 def _off_beat(
     fabric: Fabric, program: TimedProgram, timeline: Timeline, tolerance_ns: int
 ) -> Iterator[tuple[str, str]]:
@@ -353,20 +360,21 @@ def _off_beat(
             yield f"circuit {row}", f"plane {plane} has no slots"
             continue
         offsets = [slot.offset_ns for slot in slots]
+        joining = [slot.offset_ns for slot in slots if slot.dst_ports[src] == dst]
+        # that of the slot in force says what is wrong; tolerance may be longer than slots are
         within = (start - program.phase_ns + tolerance_ns) % program.period_ns
         number = int(np.searchsorted(offsets, within, side="right")) - 1
-        begin = start - program.phase_ns - (offsets[number] if number >= 0 else 0)
-        late = begin % program.period_ns
-        late = min(late, program.period_ns - late)
-        first = start <= fabric.control_ns + tolerance_ns
+        late = _apart_ns(start - program.phase_ns, joining, program.period_ns)
+        initial = int(np.searchsorted(offsets, -program.phase_ns % program.period_ns, "right")) - 1
+        stood = start <= fabric.control_ns + tolerance_ns and offsets[initial] in joining
         if circuits.fault[row] == 1:
             continue  # its slot cannot be told from the time it came
-        if not first and late > tolerance_ns:
-            yield f"circuit {row}", f"it comes {late} ns after its slot begins"
-        elif slots[number].dst_ports[src] != dst:
-            yield f"circuit {row}", f"its slot does not join port {src} to {dst}"
+        if late > tolerance_ns and not stood:
+            if offsets[number] in joining:
+                yield f"circuit {row}", f"it comes {late} ns after its slot begins"
+            else:
+                yield f"circuit {row}", f"its slot does not join port {src} to {dst}"
         elif down != NONE and not program.partial and not late_at_all:
-            past = (down - program.phase_ns) % program.period_ns
-            late = min(min(abs(past - o), program.period_ns - abs(past - o)) for o in offsets)
+            late = _apart_ns(down - program.phase_ns, offsets, program.period_ns)
             if late > tolerance_ns:
                 yield f"circuit {row}", f"it goes down {late} ns from the end of a slot"

@@ -278,7 +278,7 @@ def test_an_interrupted_process_cleans_up_itself(
     interrupted = hold("test-ctrl-c")
     node, _ = node_and_child(interrupted)
     interrupted.send_signal(signal.SIGINT)
-    interrupted.wait(10)
+    interrupted.wait(60)
     assert not (RUNS / "test-ctrl-c.json").exists()
     assert not lives(node)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from hypothesis import given, settings
@@ -12,18 +13,33 @@ from scheduler.check import check_plan
 from scheduler.check_circuits import check_circuits
 from scheduler.check_transfers import check_transfers
 from scheduler.dispatch.simulator import simulate
-from scheduler.model.program import Entry, OrderedProgram
+from scheduler.model.problem import Problem
+from scheduler.model.program import Entry, OrderedProgram, TimedProgram
+from scheduler.policies.registry import find
 from tests.scheduler.instances import Builder
 from tests.scheduler.strategies import fabrics, ordered_programs, task_graphs
-from topologies import Fabric, rails
+from topologies import rails
+
+if TYPE_CHECKING:
+    from scheduler.model.taskgraph import TaskGraph
+    from scheduler.model.timeline import Circuits
+    from topologies import Fabric
 
 
 def violations(
-    graph: object, fabric: Fabric, program: OrderedProgram, lookahead_ns: int = 0
+    graph: TaskGraph, fabric: Fabric, program: OrderedProgram, lookahead_ns: int = 0
 ) -> list[str]:
     found = check_plan(program, graph, fabric)
     timeline = simulate(graph, fabric, program, iterations=3, lookahead_ns=lookahead_ns)
-    circuits = timeline.circuits
+    given = (graph, fabric, program, timeline)
+    table = labelled(fabric, timeline.circuits)
+    found += check_circuits(*given, table, tolerance_ns=0, lookahead_ns=lookahead_ns)
+    found += check_transfers(*given, tolerance_ns=0, quantum_bytes=0)
+    return [str(violation) for violation in found]
+
+
+def labelled(fabric: Fabric, circuits: Circuits) -> dict[str, np.ndarray]:
+    """Return the columns of a circuits table that the check reads."""
     labels = {
         name: np.array(
             [
@@ -34,16 +50,12 @@ def violations(
         )
         for name, ports in (("src", circuits.src_port), ("dst", circuits.dst_port))
     }
-    table = {
+    return {
         **labels,
         "src_port": circuits.src_port,
         "dst_port": circuits.dst_port,
         "cause": np.full(len(circuits.plane), "program"),
     }
-    given = (graph, fabric, program, timeline)
-    found += check_circuits(*given, table, tolerance_ns=0, lookahead_ns=lookahead_ns)
-    found += check_transfers(*given, tolerance_ns=0, quantum_bytes=0)
-    return [str(violation) for violation in found]
 
 
 @given(st.data())
@@ -55,7 +67,7 @@ def test_what_ordered_programs_do_is_sound(data: st.DataObject) -> None:
     assert violations(graph, fabric, program, data.draw(st.sampled_from([0, 0, 100]))) == []
 
 
-def two_pairs() -> tuple[object, list[int]]:
+def two_pairs() -> tuple[TaskGraph, list[int]]:
     """Messages 0 -> 1 and 2 -> 3, and one 0 -> 1 that the second of these waits for."""
     build = Builder(4)
     first, last = build.message(0, 1, 1_000, 0), build.message(2, 3, 1_000, 1)
@@ -84,3 +96,22 @@ def test_entries_without_messages_ask_for_nothing() -> None:
         assert violations(graph, fabric, program) == []
         unasked = replace(program, initial_circuits=((0, 0, 1),))
         assert violations(graph, fabric, unasked) == []
+
+
+def test_a_tolerance_longer_than_slots_mistakes_no_slot_for_another() -> None:
+    graph, _ = two_pairs()
+    fabric = rails(nodes=4, planes=2, delay_ns=1_000)
+    program = find("rotor-direct").plan(Problem(graph=graph, fabric=fabric))
+    timeline = simulate(graph, fabric, program, iterations=2)
+    assert isinstance(program, TimedProgram)
+    for tolerance_ns in (0, 500, 2 * program.period_ns // 3, program.period_ns):
+        found = check_circuits(
+            graph,
+            fabric,
+            program,
+            timeline,
+            labelled(fabric, timeline.circuits),
+            tolerance_ns=tolerance_ns,
+            lookahead_ns=0,
+        )
+        assert found == []
