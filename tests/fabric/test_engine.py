@@ -98,7 +98,11 @@ def violations(
         "dst": nodes[1],
         "cause": np.full(len(circuits.plane), "program"),
     }
-    late_us = max(float(timeline.measures["hop_max_us"] or 0), 1_000.0)
+    lates = {
+        name: float(timeline.measures[f"{name}_max_us"] or 0)
+        for name in ("lateness", "hop", "transit")
+    }
+    late_us = max(lates["lateness"] + lates["hop"], lates["transit"], 1_000.0)
     tolerance_ns = int(late_us * 1e3 / dilation.factor) + 2
     return [
         *check_circuits(

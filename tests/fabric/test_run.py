@@ -126,7 +126,7 @@ def test_interrupted_runs_clean_up_and_keep_their_files(
     assert len(records(process)) == 1
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(DEADLINE_S) == 130
     assert not records(process)
     run = read_run(target)
     assert run.manifest.status == "interrupted"
