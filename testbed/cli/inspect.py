@@ -74,7 +74,7 @@ _FACTS: Final[list[Column]] = [("fact", "fact", str), ("value", "value", str)]
 @click.command("inspect")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--from", "importer", metavar="FORMAT", help="Read a trace as this format.")
-@click.option("--window", type=click.IntRange(0), help="Join this profiler window of each rank.")
+@click.option("--window", type=click.IntRange(0), help="Take this profiler window of each rank.")
 @format_option
 def command(files: tuple[Path, ...], importer: str | None, window: int | None, style: str) -> None:
     """Say what is in FILES: a trace (all its files together), a workload, a plan or a run.

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 BEFORE: Final = -1  # the step of work launched before the profile began
-MOST_RANKS: Final = 2**20
+MOST_RANKS: Final = 2**18  # in memory about 1 kB each, whether they do anything or not
 
 
 def strided(start: int, stride: int, size: int) -> tuple[int, ...]:
@@ -57,6 +57,8 @@ class Losses:
     >>> losses.counts["rows without a kind"], losses.examples["rows without a kind"]
     (2, 'line 3')
     """
+
+    __slots__ = ("counts", "examples")  # a run may have 262,144 ranks
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -166,6 +168,9 @@ class Busy:
         )
 
 
+_IDLE: Final = Busy.of([])  # one for all ranks that never computed: nobody writes into it
+
+
 @dataclass(slots=True, eq=False)
 class Work:
     """A segment: `dur_ns` of compute that starts when everything in `after` has ended.
@@ -213,7 +218,7 @@ class Recording:
     places: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     calls: list[Call] = field(default_factory=list)
-    busy: Busy = field(default_factory=lambda: Busy.of([]))
+    busy: Busy = _IDLE
     on_gpu: bool = False
     partial: bool = False
     timed: bool = False

@@ -78,7 +78,8 @@ class _Reader:
         elif found := _WORLD.match(line):
             self._world = int(found[1])
             if not 0 < self._world <= MOST_RANKS:
-                raise self._wrong(f"there are {found[1]} ranks", number, "that is out of range")
+                why = f"fluxbed counts from 1 to {MOST_RANKS} ranks"
+                raise self._wrong(f"there are {found[1]} ranks", number, why)
         else:
             raise self._wrong(f"{line[:60]!r} is not GOAL", number, "no statement looks like it")
 

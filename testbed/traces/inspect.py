@@ -16,6 +16,7 @@ import numpy as np
 from scheduler.model.workload import Compute
 from testbed.traces.assembly import Options
 from testbed.traces.capture import BEFORE
+from testbed.traces.joining import of_window
 from testbed.traces.loading import build, read_any
 from topologies.errors import InputError
 
@@ -97,6 +98,8 @@ def inspect(
 ) -> Inspection:
     """Look into traces or a workload file; options as `load_workload`.
 
+    With `window` only that profiler window is counted, of each rank that has it.
+
     Raises `InputError` when a file cannot be read at all. What keeps files from being replayed is
     told in `missing`.
     """
@@ -104,7 +107,7 @@ def inspect(
     found = read_any(given, importer=importer)
     if not isinstance(found, list):
         return _of_workload(found)
-    seen = _of_recordings(found)
+    seen = _of_recordings(found if window is None else of_window(found, window))
     try:
         workload = build(found, given, Options(window=window))
     except InputError as error:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from testbed.traces.assembly import Options
     from testbed.traces.capture import Call, Recording
 
-__all__ = ["GROUPS_FORMAT", "one_per_rank", "world_of"]
+__all__ = ["GROUPS_FORMAT", "of_window", "one_per_rank", "world_of"]
 
 GROUPS_FORMAT: Final = "groups"  # of files that hold nothing but groups
 
@@ -81,6 +81,26 @@ def one_per_rank(recordings: Sequence[Recording], options: Options) -> dict[int,
     return chosen
 
 
+def of_window(recordings: Sequence[Recording], window: int) -> list[Recording]:
+    """Leave out the other profiler windows of ranks that have one numbered `window`."""
+    by_rank: dict[int, list[Recording]] = defaultdict(list)
+    for recording in recordings:
+        if recording.rank is not None and recording.steps and recording.format != _COMPANION:
+            by_rank[recording.rank].append(recording)
+    others = {
+        id(recording)
+        for windows in by_rank.values()
+        if window < len(windows)
+        for place, recording in enumerate(sorted(windows, key=_begin_ns))
+        if place != window
+    }
+    return [recording for recording in recordings if id(recording) not in others]
+
+
+def _begin_ns(recording: Recording) -> int:
+    return recording.steps[0].start_ns if recording.steps else 0
+
+
 def _settle_world(chosen: Mapping[int, Recording], options: Options) -> None:
     """Hold ranks against the size of the run, and take in the groups that the user tells."""
     world = world_of(chosen.values())
@@ -117,7 +137,7 @@ def _choose(listed: list[Recording], options: Options) -> Recording:
     """Choose among several files of one rank: profiler windows, or a file given twice."""
     if all(recording.partial for recording in listed):
         return _add_up(listed)
-    listed.sort(key=lambda r: r.steps[0].start_ns if r.steps else 0)
+    listed.sort(key=_begin_ns)
     if len(listed) == 1 and options.window in (None, 0):
         return listed[0]
     numbers = [step.number for recording in listed for step in recording.steps]

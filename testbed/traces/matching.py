@@ -54,6 +54,8 @@ def match(
         for call in recording.calls:
             if call.step not in wanted:
                 continue
+            if min(call.in_bytes or 0, call.out_bytes or 0, *(call.splits or ())) < 0:
+                raise _negative(rank, call, recording)
             if call.kind in _PAIRWISE:
                 _add_half(pairs, rank, call, recording)
             elif call.members is not None:
@@ -63,6 +65,17 @@ def match(
     for instance in instances:
         _complete(instance, recordings, losses)
     return instances
+
+
+def _negative(rank: int, call: Call, recording: Recording) -> InputError:
+    sizes = [call.in_bytes, call.out_bytes, *(call.splits or ())]
+    least = min(size for size in sizes if size is not None)
+    return InputError(
+        f"rank {rank} moves {least} bytes in its {call.kind}",
+        recording.path,
+        "a size is at least 0",
+        "correct the trace, or record it again",
+    )
 
 
 def _add_half(

@@ -55,3 +55,20 @@ def test_rows(tmp_path: Path) -> None:
     (tmp_path / "trace.0.json").write_text('[{"comms": 3}]')
     with pytest.raises(InputError, match="this is not a comms-replay trace"):
         load_workload(tmp_path)
+
+
+def test_a_negative_size(tmp_path: Path) -> None:
+    """It fits no table of who sends how much to whom: refused at once."""
+    for rank in (0, 1):
+        rows = [
+            {"comms": "init", "pg_id": 0, "global_ranks": [0, 1], "world_size": 2},
+            {"comms": "all_to_allv", "pg_id": 0, "req": 5, "in_msg_size": 8, "dtype": "Int",
+             "out_msg_size": 8 + (1 - 2 * rank) * 10**12},
+        ]  # fmt: skip
+        (tmp_path / f"trace.{rank}.json").write_text(json.dumps(rows))
+    with pytest.raises(InputError) as caught:
+        load_workload(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}/trace.1.json: rank 1 moves -3999999999968 bytes in its all_to_all, because a "
+        "size is at least 0: correct the trace, or record it again"
+    )

@@ -77,6 +77,10 @@ GOLDEN = {
     "undefined label": (
         "line 8: label 'late' is unknown, because it is not defined before: correct the line"
     ),
+    "a million ranks": (
+        "line 1: there are 1000000 ranks, because fluxbed counts from 1 to 262144 ranks: correct "
+        "the line"
+    ),
     "garbage": "line 4: 'jump 5' is not GOAL, because no statement looks like it: correct the line",
     "foreign peer": "line 4: the other rank is 2, because there are 2: correct the line",
     "no rank": "line 3: an operation stands alone, because it belongs to no rank: correct the line",
@@ -100,6 +104,7 @@ def test_golden_sentences(tmp_path: Path) -> None:
     head = "num_ranks 2\n\nrank 0 {\n"
     texts = {
         "undefined label": TEXT,
+        "a million ranks": "num_ranks 1000000\nrank 0 {\nsend 8b to 1\n}\n",
         "garbage": head + "jump 5\n}",
         "foreign peer": head + "send 1b to 2\n}",
         "no rank": "num_ranks 2\n\nsend 1b to 1\n",

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -11,9 +12,6 @@ from testbed.cli.inspect import command
 from testbed.files.workload import write_workload
 from testbed.traces import load_workload
 from testbed.traces.inspect import RankTimes, inspect
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILES = {
     "nccl_data": "kineto/resnet50-ddp-rank0of2.json.gz",
@@ -107,9 +105,14 @@ def test_one_window_of_several(tmp_path: Path) -> None:
     assert chosen.missing == ()
     assert chosen.dependency_depth is not None
     assert set(chosen.dependency_depth) == {4}
-    assert chosen.operations == unchosen.operations  # every window is counted
+    assert (unchosen.iterations, chosen.iterations) == ((3, 4), (4,))
+    assert chosen.operations == tuple(c for c in unchosen.operations if c.iteration == 4)
+    assert {Path(times.path).name for times in chosen.times} == {"0.4.json", "1.4.json"}
+    assert len(unchosen.times) == 2 * len(chosen.times)
     done = CliRunner().invoke(command, [str(tmp_path), "--window", "1", "--format", "json"])
     assert done.exit_code == 0
     told = json.loads(done.stdout)
     assert told["dependency_depth"] == {"4": chosen.dependency_depth[4]}
-    assert "there is no 2" in inspect(tmp_path, window=2).missing[0]
+    neither = inspect(tmp_path, window=2)
+    assert "there is no 2" in neither.missing[0]
+    assert neither.operations == unchosen.operations

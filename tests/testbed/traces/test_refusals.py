@@ -144,6 +144,10 @@ GOLDEN = {
         "t1.json: it is of a run with 4 ranks, because t0.json is of one with 2: give traces of "
         "one run"
     ),
+    "a million": (
+        "t0.json: the run has 1000000 ranks, because fluxbed counts to 262144: correct the number "
+        "of ranks"
+    ),
     "steps": (
         "t0.json, t1.json: no step is recorded by every rank, because the ranks' steps are [3], "
         "[4]: profile the same steps on every rank"
@@ -203,6 +207,7 @@ def test_golden_sentences(tmp_path: Path) -> None:
             tmp_path, reduced(0, "allreduce"), reduced(1, "allreduce", elements=8)
         ),
         "worlds": refusal(tmp_path, good, trace(1, [step(0, 0, 9)], world=4)),
+        "a million": refusal(tmp_path, trace(0, [step(0, 0, 9)], world=10**6)),
         "steps": refusal(tmp_path, good, plain(1, number=4)),
         "rank unknown": refusal(tmp_path, no_info, no_info),
         "no collective": refusal(tmp_path, reduced(0), reduced(1)),

@@ -7,32 +7,13 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from shared_files import FILES, load
 
 from testbed.files.workload import read_workload, write_workload
 from testbed.synth import synth
 from testbed.traces import load_workload
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "schemas" / "workload.schema.json"
-COMPLETE = [
-    "kineto/dlrm8.kineto.tar.gz",
-    "kineto/resnet50-ddp-rank0of2.json.gz",
-    "execution-trace/dlrm8.et.tar.gz",
-    "comms-replay/*.json",
-    "captured-gloo-4rank/kineto_*",
-    "captured-gloo-4rank/fr_*",
-    "chakra/micro_all_gather.*",
-    "chakra/micro_all_reduce.*",
-    "chakra/micro_all_to_all.*",
-    "chakra/micro_reduce_scatter.*",
-    "chakra/T1D-*",
-    "goal/lgs_binary_tree_16.goal",
-    "goal/lgs_binary_tree_32.goal",
-    "goal/lgs_dissemination_16.goal",
-    "goal/lgs_dissemination_32.goal",
-    "goal/lgs_schedule.goal",
-    "simai/gpt13b-tp8.txt",
-    "aicb/gpt13b-tp8.csv",
-]
 
 
 def conforms(path: Path) -> None:
@@ -43,11 +24,10 @@ def conforms(path: Path) -> None:
         validator.validate(json.loads(line))
 
 
-@pytest.mark.parametrize("pattern", COMPLETE)
+@pytest.mark.parametrize("pattern", FILES)
 def test_shared_traces(shared: Path, tmp_path: Path, pattern: str) -> None:
-    paths = sorted(shared.glob(pattern))
-    assert paths
-    workload, path = load_workload(paths), tmp_path / "step.workload.jsonl"
+    """Summaries and what --group completes as well."""
+    workload, path = load(shared, pattern), tmp_path / "step.workload.jsonl"
     write_workload(workload, path)
     assert read_workload(path) == workload
     conforms(path)
