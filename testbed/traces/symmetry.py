@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from testbed.traces.capture import Enter, Losses, Work, strided
 from topologies.errors import InputError
+from topologies.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from testbed.traces.capture import Call, Recording
 
-_MOST_UNASKED: Final = 600_000  # calls, of about 1.4 kB each: a number gone wrong fills no memory
-_MOST: Final = 20_000_000
+_CALL_BYTES: Final = 1400  # of memory, with the segments beside it, measured
+_RANK_BYTES: Final = 3500
+_MOST_UNASKED_BYTES: Final = 840_000_000  # a number gone wrong fills no memory
+_MOST_BYTES: Final = 28_000_000_000
 
 __all__ = ["synthesise", "translate"]
 
@@ -46,7 +49,7 @@ def synthesise(
 
     None wants all, unless they would need much memory. Sizes that are unknown stay so. Raises
     `InputError` when a call's group is not known or does not tile the world, when it is pairwise,
-    or when there would be too many calls.
+    or when they would not fit in memory.
     """
     ((known, recording),) = recordings.items()
     for call in recording.calls:
@@ -60,15 +63,7 @@ def synthesise(
             )
     ranks = range(world) if wanted is None else wanted
     added = tuple(sorted({rank for rank in ranks if rank < world} - {known}))
-    count, most = (1 + len(added)) * len(recording.calls), _MOST if wanted else _MOST_UNASKED
-    if count > most:
-        why = f"more than {most} are not held in memory"
-        fix = "choose some ranks with --ranks, best those of whole groups"
-        if wanted is None and count <= _MOST:
-            why += " unasked"
-            fix += f", or ask for all with --ranks 0-{world - 1}"
-        what = f"{1 + len(added)} ranks would make {count} calls"
-        raise InputError(what, recording.path, why, fix)
+    _require_memory(recording, 1 + len(added), world, unasked=wanted is None)
     for call in recording.calls:
         if call.kind == "all_to_all":
             call.splits, call.out_bytes = None, call.in_bytes
@@ -88,6 +83,23 @@ def synthesise(
             program=_clone_program(recording, calls),
         )
     return added
+
+
+def _require_memory(recording: Recording, ranks: int, world: int, *, unasked: bool) -> None:
+    """Raise `InputError` when that many ranks like `recording` would not fit in memory."""
+    needed = ranks * (_RANK_BYTES + _CALL_BYTES * len(recording.calls))
+    most = _MOST_UNASKED_BYTES if unasked else _MOST_BYTES
+    if needed <= most:
+        return
+    fix = "choose some ranks with --ranks, best those of whole groups"
+    if needed <= _MOST_BYTES:
+        fix += f", or ask for all with --ranks 0-{world - 1}"
+    raise InputError(
+        f"{ranks} ranks like rank {recording.rank} need about {format_bytes(needed)} of memory",
+        recording.path,
+        f"at most {format_bytes(most)} is taken{' unasked' * unasked}",
+        fix,
+    )
 
 
 def _obstacle(call: Call, known: int, world: int) -> str | None:

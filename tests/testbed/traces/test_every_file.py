@@ -61,8 +61,8 @@ UNTOLD: Final = {
         "members with --group"
     ),
     ANALYTICAL: (
-        "9216 ranks would make 30633984 calls, because more than 600000 are not held in memory: "
-        "choose some ranks with --ranks, best those of whole groups"
+        "9216 ranks like rank 0 need about 42.92 GB of memory, because at most 840 MB is taken "
+        "unasked: choose some ranks with --ranks, best those of whole groups"
     ),
     "schedules/example.csv": (
         "this is a pipeline schedule, because it says in which order stages work, not what they "

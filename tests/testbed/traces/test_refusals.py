@@ -148,6 +148,11 @@ GOLDEN = {
         "t0.json: the run has 1000000 ranks, because fluxbed counts to 262144: correct the number "
         "of ranks"
     ),
+    "many alike": (
+        "t0.json: 262144 ranks like rank 0 need about 1.285 GB of memory, because at most 840 MB "
+        "is taken unasked: choose some ranks with --ranks, best those of whole groups, or ask for "
+        "all with --ranks 0-262143"
+    ),
     "steps": (
         "t0.json, t1.json: no step is recorded by every rank, because the ranks' steps are [3], "
         "[4]: profile the same steps on every rank"
@@ -183,6 +188,8 @@ def test_golden_sentences(tmp_path: Path) -> None:
     good = plain(0)
     without_kernels = [step(3, 4000, 400), event("cpu_op", "aten::mm", 4001, 50)]
     no_info = {"traceEvents": reduced(0, "allreduce")["traceEvents"], "schemaVersion": 1}
+    wide = plain(0)
+    wide["distributedInfo"]["world_size"] = 2**18
     unmarked = [trace(rank, collective("allreduce", 50, 9, 1)) for rank in (0, 1)]
     said = {
         "cut": refusal(tmp_path, good, text[:-40]),
@@ -208,6 +215,7 @@ def test_golden_sentences(tmp_path: Path) -> None:
         ),
         "worlds": refusal(tmp_path, good, trace(1, [step(0, 0, 9)], world=4)),
         "a million": refusal(tmp_path, trace(0, [step(0, 0, 9)], world=10**6)),
+        "many alike": refusal(tmp_path, wide),
         "steps": refusal(tmp_path, good, plain(1, number=4)),
         "rank unknown": refusal(tmp_path, no_info, no_info),
         "no collective": refusal(tmp_path, reduced(0), reduced(1)),
