@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from testbed.traces.capture import BEFORE, Call, Enter, Recording, Step, Work
 from testbed.traces.names import collective_kind
-from testbed.traces.simai import full_tensor, grid
+from testbed.traces.simai import full_tensor, grid, require_countable
 from topologies.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def _find_groups(rows: Sequence[Mapping[str, str]], recording: Recording) -> Non
         recording.losses.add(what, f"{recording.world}")
     if recording.world is None:
         return
+    require_countable({"the number of GPUs": recording.world, **known}, recording.path)
     tp = known.get("tp_group", 1)
     pp = max(1, recording.world // (tp * known["dp_group"])) if "dp_group" in known else 1
     groups = grid(recording.world, tp, pp, known.get("ep_group", 1))

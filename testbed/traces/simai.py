@@ -18,9 +18,11 @@ from testbed.traces.names import collective_kind
 from topologies.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from testbed.traces.sources import Blob
 
-__all__ = ["SimAi", "full_tensor", "grid"]
+__all__ = ["SimAi", "full_tensor", "grid", "require_countable"]
 
 _POLICIES: Final = re.compile(
     r"(?:MICRO|DATA|TRANSFORMER\w*|MODEL|DLRM\w*|HYBRID_\w+|DISTRIBUTED_INFERENCE)(?=\s|$)"
@@ -83,16 +85,11 @@ class SimAi:
             what = "the number of GPUs is not in the file: data parallelism taken as 1"
             recording.losses.add(what)
             world = tp * pp
-        for name, size in (("all_gpus", world), ("model_parallel_NPU_group", tp), ("pp", pp)):
-            if not 0 < size <= MOST_RANKS:
-                raise InputError(
-                    f"{name} is {size}",
-                    f"{blob.path} line 1",
-                    f"fluxbed counts from 1 to {MOST_RANKS} ranks",
-                    "correct the number",
-                )
+        ep = head.get("ep", 1)
+        sizes = {"all_gpus": world, "model_parallel_NPU_group": tp, "pp": pp, "ep": ep}
+        require_countable(sizes, f"{blob.path} line 1")
         recording.world = world
-        recording.groups = grid(world, tp, pp, head.get("ep", 1))
+        recording.groups = grid(world, tp, pp, ep)
         if head.get("pp_comm"):
             what = "pipeline transfers (pp_comm), which no row places"
             recording.losses.add(what, f"{head['pp_comm']} bytes")
@@ -112,6 +109,18 @@ def _row(line: str, where: str) -> _Row:
         )
     parts = [(int(fields[i]), fields[i + 1], int(fields[i + 2])) for i in (2, 5, 8)]
     return _Row(parts[0], parts[1], parts[2], int(fields[11]))
+
+
+def require_countable(sizes: Mapping[str, int], where: str) -> None:
+    """Raise `InputError` unless each of the named sizes is a possible number of ranks."""
+    for name, size in sizes.items():
+        if not 0 < size <= MOST_RANKS:
+            raise InputError(
+                f"{name} is {size}",
+                where,
+                f"fluxbed counts from 1 to {MOST_RANKS} ranks",
+                "correct the number",
+            )
 
 
 def grid(world: int, tp: int, pp: int, ep: int) -> dict[str, Group]:

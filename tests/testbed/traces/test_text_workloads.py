@@ -73,7 +73,7 @@ def test_simai_analytical(shared: Path) -> None:
     assert recording.losses.examples["pipeline transfers (pp_comm), which no row places"] == (
         "50331648 bytes"
     )
-    with pytest.raises(InputError, match="9216 ranks would make 30633984 calls"):
+    with pytest.raises(InputError, match="9216 ranks like rank 0 need about"):
         load_workload(shared / "simai" / "workload_analytical.txt")
 
 
@@ -184,3 +184,35 @@ def test_aicb_rows(tmp_path: Path) -> None:
     path.write_text(head + "CommType.all_reduce,CommGroup.tp_group,2,much,step,None,None,,1\n")
     with pytest.raises(InputError, match=r"line 2: msg_size is 'much', because it is a number"):
         load_workload(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(" ep: 16 ", " ep: 0 "), ("all_gpus: 9216", "all_gpus: 1000000")]
+)
+def test_simai_sizes_that_cannot_be(shared: Path, tmp_path: Path, old: str, new: str) -> None:
+    text = (shared / "simai" / "workload_analytical.txt").read_text()
+    path = tmp_path / "x.txt"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(InputError) as caught:
+        load_workload(path)
+    name, size = new.split(":")
+    assert str(caught.value) == (
+        f"{path} line 1: {name.strip()} is {size.strip()}, because fluxbed counts from 1 to 262144 "
+        "ranks: correct the number"
+    )
+
+
+@pytest.mark.parametrize("size", ["0", "1" + "0" * 30])
+def test_aicb_sizes_that_cannot_be(shared: Path, tmp_path: Path, size: str) -> None:
+    text = (shared / "aicb" / "gpt13b-tp8.csv").read_text()
+    head, *rows = text.splitlines()
+    path = tmp_path / "x.csv"
+    path.write_text(
+        "\n".join([head, *(row.replace("tp_group,8,", f"tp_group,{size},") for row in rows)])
+    )
+    with pytest.raises(InputError) as caught:
+        load_workload(path)
+    assert str(caught.value) == (
+        f"{path}: tp_group is {size}, because fluxbed counts from 1 to 262144 ranks: correct the "
+        "number"
+    )
