@@ -174,7 +174,7 @@ def choose(
     for hop in (1, 0):
         if straight[HEAD + hop] >= 0:
             return y, min(most, relays.chunks[straight[HEAD + hop], CH_BYTES]), hop
-    if relays.node[x, OWN] == 0:
+    if relays.node[x, OWN] == 0 or most < 1:
         return y, 0, 0
     for step in range(nodes):
         d = (relays.node[x, TURN] + step) % nodes

@@ -53,6 +53,7 @@ __all__ = [
     "continues",
     "enqueue",
     "far_of",
+    "goes_before",
     "hold",
     "join_voq",
     "queue_of",

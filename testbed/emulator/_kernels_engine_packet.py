@@ -18,7 +18,6 @@ from testbed.emulator._kernels_engine_columns import (
     NONE,
     PORT,
     QUEUE,
-    QUEUE_LAST,
     SENDS,
     STAGE,
     TAKEN,
@@ -28,21 +27,29 @@ from testbed.emulator._kernels_engine_columns import (
     WAITS,
     Engine,
 )
+from testbed.emulator._kernels_engine_lines import goes_before
 
 __all__ = ["ask", "give_up", "join"]
 
 
 @lean_kernel
 def join(engine: Engine, message: int) -> None:
-    """Put a ready message at the end of its output's queue, and ask for its input."""
+    """Put a ready message into its output's queue, by (ready, id), and ask for its input.
+
+    The first one that has asked stays the first.
+    """
     port = engine.tasks[message, PORT]
-    line = engine.ports[port]
-    engine.tasks[message, NEXT] = NONE
-    if line[QUEUE] == NONE:
+    line, tasks = engine.ports[port], engine.tasks
+    before, after = NONE, line[QUEUE]
+    if line[STAGE] != IDLE:
+        before, after = after, tasks[after, NEXT]
+    while after != NONE and not goes_before(engine, message, after):
+        before, after = after, tasks[after, NEXT]
+    tasks[message, NEXT] = after
+    if before == NONE:
         line[QUEUE] = message
     else:
-        engine.tasks[line[QUEUE_LAST], NEXT] = message
-    line[QUEUE_LAST] = message
+        tasks[before, NEXT] = message
     ask(engine, port)
 
 

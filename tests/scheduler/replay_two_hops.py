@@ -103,7 +103,7 @@ class TwoHops(Timed):
         on, off, far = output.window(now)
         room, whole = output.lane.fits(off - now), output.lane.fits(off - on)
         most = min(room, self.quantum or max(whole // 16, 1))
-        found = self.next_for(output.node, far, most, whole)
+        found = self.next_for(output.node, far, most, whole) if most else None
         if found is None:
             if self.own[output.node] or any(
                 q and k[0] == output.node for k, q in self.stored.items()
