@@ -94,7 +94,8 @@ class PacketPlane:
     def verify(self) -> None:
         """Read the bridge and the shapers back; raises `FluxbedError` for the first wrong one."""
         found, shapers = links(self._pid), qdiscs(self._pid)
-        rounded_bytes = self.rate_bps // 8_000_000 + 1  # tc tells bursts in whole us, rounded down
+        # tc tells bursts in whole us, rounded down, of what the kernel keeps in ticks
+        rounded_bytes = self.rate_bps // 4_000_000 + 1
         for port in self._ports:
             master = found.get(port, {}).get("master")
             shaper = shapers.get(port, {})
