@@ -50,7 +50,7 @@ def run(step: Path, topology: str, target: Path, *schedulers: str) -> list[dict[
     [
         ("single,ports=2,delay=50us", ("flux",)),
         ("torus,cube=2x2,delay=50us", ("flux",)),
-        ("hybrid,planes=1,delay=50us", ("flux", "rotor-vlb")),
+        ("hybrid,planes=1,delay=50us", ("flux",)),
     ],
 )
 def test_a_topology_runs_to_a_check_that_passes(
