@@ -57,16 +57,19 @@ def _convert(key: str, parameter: inspect.Parameter, value: str, spec: str) -> A
     """Read `value` as its parameter's unit says, else as the type of the parameter's default."""
     if isinstance(parameter.default, str):
         return value
-    if parameter.name.endswith("_ns"):
-        return parse_duration_ns(value)
-    if parameter.name.endswith("_bps"):
-        return parse_rate_bps(value)
+    for ending, parse in (("_ns", parse_duration_ns), ("_bps", parse_rate_bps)):
+        if parameter.name.endswith(ending):
+            try:
+                return parse(value)
+            except UsageError as error:
+                what = f"{key}={error.what}"
+                raise UsageError(what, spec, error.why, error.fix) from error
     if isinstance(parameter.default, bool):
         if value.lower() not in _TRUTH:
-            raise UsageError(f"{key}={value!r}", spec, "it is yes or no", f"write {key}=yes")
+            raise UsageError(f"{key}={value!r}", spec, "it must be yes or no", f"write {key}=yes")
         return _TRUTH[value.lower()]
     if not value.isdecimal() or not value.isascii() or len(value) > _MOST_DIGITS:
-        why = "it is a whole number below a million"
+        why = "it must be a whole number below a million"
         raise UsageError(f"{key}={value!r}", spec, why, f"write {key}=2")
     return int(value)
 

@@ -203,7 +203,7 @@ def _convert(key: str, parameter: str, default: object, value: str, spec: str) -
             return parse(value)
     if isinstance(default, bool):
         if value.lower() not in _TRUTH:
-            raise UsageError(f"{key}={value!r}", spec, "it is yes or no", f"write {key}=yes")
+            raise UsageError(f"{key}={value!r}", spec, "it must be yes or no", f"write {key}=yes")
         return _TRUTH[value.lower()]
     if isinstance(default, int | float):
         try:

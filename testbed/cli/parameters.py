@@ -103,9 +103,18 @@ class _Spread(_NumberType):
             return value
         text = str(value).strip()
         try:
-            return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+            number = float(text.removesuffix("%"))
         except ValueError:
             self.fail(f"{value!r} is no part of one: write 0.1 or 10%.", param, ctx)
+        if text.endswith("%"):
+            return number / 100
+        if number > 1:
+            self.fail(
+                f"{value!r} could be percent or times: write {text}% or {100 * number:g}%.",
+                param,
+                ctx,
+            )
+        return number
 
 
 def _stragglers(

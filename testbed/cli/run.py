@@ -127,6 +127,6 @@ def _factor(text: str) -> float | None:
     except ValueError:
         factor = math.nan
     if not 0 < factor < math.inf:
-        why = "it is auto or a positive number"
+        why = "it must be auto or a positive number"
         raise UsageError(f"{text!r} is no dilation", "--dilation", why, "write --dilation auto")
     return factor

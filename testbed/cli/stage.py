@@ -109,7 +109,7 @@ class Stage:
         dilation = self._dilate(attempt, self._machine.capacity, ideal)
         note(
             f"{attempt.contender.label}: {dilation.factor:g} times slower than the fabric "
-            f"({dilation.bound_by}), {dilation.expected_wall_s:.2g} s on the wall"
+            f"({dilation.bound_by}), {float(f'{dilation.expected_wall_s:.2g}'):g} s on the wall"
         )
         predicted = _predict(attempt, dilation, faults)
         if self._dry:

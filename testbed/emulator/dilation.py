@@ -88,7 +88,7 @@ def choose(
     Raises what `simulate` raises, and `UsageError` for a factor that is not positive.
     """
     if factor is not None and not 0 < factor < _MOST_FACTOR:
-        why = f"it is above 0 and below {_MOST_FACTOR:g}"
+        why = f"it must be above 0 and below {_MOST_FACTOR:g}"
         raise UsageError(f"a dilation of {factor:g}", "dilation", why, "correct it, or use auto")
     timeline = simulate(graph, fabric, program, iterations=iterations, lookahead_ns=lookahead_ns)
     case = _Case(graph, fabric, program, iterations, lookahead_ns, timeline)

@@ -87,7 +87,7 @@ class Fault:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_NUMBER):
-        raise UsageError(f"{text!r}", "fault", "it is a whole number from 0", "write 0")
+        raise UsageError(f"{text!r}", "fault", "it must be a whole number from 0", "write 0")
     return int(text)
 
 
@@ -103,7 +103,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 < share < 1:
-        why = "it is above 0 and below 1"
+        why = "it must be above 0 and below 1"
         raise UsageError(f"a share of {text}", "fault", why, "write share=0.01")
     return share
 

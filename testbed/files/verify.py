@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,7 +12,8 @@ from scheduler.check_run import Record, check_run
 from testbed.files.lateness import guard_outrun
 from testbed.files.plan import workload_sha256
 from testbed.files.rundir import read_run, sha256_of
-from testbed.files.tables import timeline_of
+from testbed.files.tables import COLUMNS, timeline_of
+from topologies.errors import CheckError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +33,24 @@ def check_run_directory(path: Path | str) -> list[Violation]:
     if run.manifest.status != "ok":
         why = run.manifest.error
         reason = "" if why is None else f": {why.what}, because {why.why}"
-        return [Violation("a run ends well", str(path), f"it {run.manifest.status}{reason}")]
+        ended = Violation("a run ends well", str(path), f"it {run.manifest.status}{reason}")
+        return [ended, *_broken(run)]
     return examples("files are as they were written", _altered(run)) or [
         *examples("a run is what its manifest says", _estranged(run)),
         *check_run(_record(run)),
+    ]
+
+
+def _broken(run: Run) -> list[Violation]:
+    """Return every rule that a run broke which failed for it; other failures leave no tables."""
+    error = run.manifest.error
+    whole = all((run.path / f"{name}.parquet").is_file() for name in COLUMNS)
+    if error is None or error.exit != CheckError.exit_code or not whole:
+        return []
+    # its summary was replaced by one that claims nothing, so there is nothing to hold against it
+    silent = dataclasses.replace(_record(run), summary={})
+    return examples("files are as they were written", _altered(run)) or [
+        violation for violation in check_run(silent) if not violation.where.startswith("summary ")
     ]
 
 

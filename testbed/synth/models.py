@@ -61,8 +61,8 @@ class Model:
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         if not self.head_dim:
             object.__setattr__(self, "head_dim", self.hidden // self.heads)
-            self._require(self.hidden % self.heads == 0, "heads", "it divides hidden")
-        self._require(self.heads % self.kv_heads == 0, "kv_heads", "it divides heads")
+            self._require(self.hidden % self.heads == 0, "heads", "it must divide hidden")
+        self._require(self.heads % self.kv_heads == 0, "kv_heads", "it must divide heads")
         if self.experts:
             object.__setattr__(self, "expert_ffn", self.expert_ffn or self.ffn)
             most = self.experts

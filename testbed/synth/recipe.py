@@ -76,20 +76,24 @@ class Recipe:
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             known = value in choices or (value is None and name == "embeddings")
-            self._require(known, name, f"it is one of {', '.join(map(str, choices))}")
+            self._require(known, name, f"it must be one of {', '.join(map(str, choices))}")
         self._require(self.grad_bytes in (2, 4), "grad_bytes", "gradients are of 2 or 4 bytes")
         self._require(self.expert_skew >= 0, "expert_skew", "0 is uniform and more is more skewed")
         for name in ("heads", "ffn"):
             whole = getattr(model, name) % self.tp == 0
-            self._require(whole, "tp", f"it divides the model's {name}, {getattr(model, name)}")
-        self._require(self.seq % self.cp == 0, "cp", f"it divides seq, {self.seq}")
+            self._require(whole, "tp", f"it must divide the model's {name}, {getattr(model, name)}")
+        self._require(self.seq % self.cp == 0, "cp", f"it must divide seq, {self.seq}")
         if self.sharded_sequence:
             tokens = self.tokens
-            self._require(tokens % self.tp == 0, "tp", f"it divides the {tokens} tokens of a rank")
+            self._require(
+                tokens % self.tp == 0, "tp", f"it must divide the {tokens} tokens of a rank"
+            )
         ranks = self.tp * self.cp * self.dp
         if model.experts:
-            self._require(model.experts % self.ep == 0, "ep", f"it divides {model.experts} experts")
-            self._require(ranks % self.ep == 0, "ep", f"it divides tp x cp x dp, {ranks}")
+            self._require(
+                model.experts % self.ep == 0, "ep", f"it must divide {model.experts} experts"
+            )
+            self._require(ranks % self.ep == 0, "ep", f"it must divide tp x cp x dp, {ranks}")
             together = self.tp == 1 or self.sequence_parallel
             self._require(
                 together, "sequence_parallel", "experts need it together with tensor parallelism"

@@ -156,6 +156,9 @@ def _whole(row: Mapping[str, str | None], column: str, where: str) -> int:
     text = str(row.get(column)).removesuffix(".0")
     if not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise InputError(
-            f"{column} is {text!r}", where, "it is a whole number at least 0", "correct the row"
+            f"{column} is {text!r}",
+            where,
+            "it must be a whole number at least 0",
+            "correct the row",
         )
     return int(text)

@@ -66,16 +66,16 @@ def test_every_option_of_a_builder_can_be_spelt() -> None:
         ),
         (
             "rails,delay=100",
-            ("duration: '100' has no unit, because the units of a duration are ns, us, µs, ms, s: "
-            "write 100us"),
+            ("rails,delay=100: delay='100' has no unit, because the units of a duration "
+             "are ns, us, µs, ms, s: write 100us"),
         ),
         ("rails,planes", ("rails,planes: 'planes' is not key=value, because a topology is written "
          "name,key=value,...: correct it")),
         ("rails,planes=2,planes=3", ("rails,planes=2,planes=3: 'planes' appears twice, because "
          "each option can be given once: remove one")),
-        ("rails,planes=two", ("rails,planes=two: planes='two', because it is a whole number below "
-         "a million: write planes=2")),
-        ("rails,duplex=maybe", ("rails,duplex=maybe: duplex='maybe', because it is yes or no: "
+        ("rails,planes=two", ("rails,planes=two: planes='two', because it must be a whole number "
+         "below a million: write planes=2")),
+        ("rails,duplex=maybe", ("rails,duplex=maybe: duplex='maybe', because it must be yes or no: "
          "write duplex=yes")),
         ("rails", ("rails: nodes is missing, because no workload says how many nodes there are: "
          "add nodes=8")),

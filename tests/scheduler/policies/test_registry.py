@@ -181,7 +181,7 @@ def test_file_class_is_used(my_flux: Path) -> None:
         ),
         (
             "my_flux.py:MyFlux,loud=2",
-            "my_flux.py:MyFlux,loud=2: loud='2', because it is yes or no: write loud=yes",
+            "my_flux.py:MyFlux,loud=2: loud='2', because it must be yes or no: write loud=yes",
         ),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_dilation_that_is_none_is_refused(fluxbed: Any, step: Path) -> None:
         2,
         "",
         (
-            "--dilation: '-1' is no dilation, because it is auto or a positive number: "
+            "--dilation: '-1' is no dilation, because it must be auto or a positive number: "
             "write --dilation auto\n"
         ),
     )

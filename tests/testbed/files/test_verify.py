@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from scheduler.check_run import check_run
 from scheduler.model.program import Entry, OrderedProgram
 from scheduler.model.timeline import NONE
 from testbed.files import verify
-from testbed.files.rundir import read_run
+from testbed.files.rundir import read_run, record_file
 from testbed.files.tables import COLUMNS, timeline_of
 from testbed.files.verify import check_run_directory
 
@@ -184,3 +185,24 @@ def test_an_altered_file_is_noticed(tmp_path: Path, runs: dict[str, Path]) -> No
         (str(copy / "nic.parquet"), "it has changed since the run"),
         (str(copy / "timeline.json"), "it is missing"),
     ]
+
+
+def test_a_run_that_failed_its_check_lists_every_rule(
+    tmp_path: Path, runs: dict[str, Path]
+) -> None:
+    copy = shutil.copytree(runs["in-order"], tmp_path / "copy")
+    frame = pl.read_parquet(copy / "transfers.parquet")
+    late = frame.with_columns(pl.col("end_ns") + 10**6)
+    late.write_parquet(copy / "transfers.parquet")
+    record_file(copy, "transfers.parquet", (copy / "transfers.parquet").read_bytes())
+    manifest = json.loads((copy / "manifest.json").read_text())
+    error = {"exit": 3, "what": "rules are broken", "where": "here", "why": "so", "fix": "do"}
+    manifest |= {"status": "failed", "error": error}
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    found = check_run_directory(copy)
+    assert found[0].rule == "a run ends well"
+    assert "a message lasts as its transfers" in {violation.rule for violation in found[1:]}
+    assert not any(violation.where.startswith("summary") for violation in found)
+    manifest["error"]["exit"] = 1
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    assert [violation.rule for violation in check_run_directory(copy)] == ["a run ends well"]
