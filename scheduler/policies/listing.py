@@ -95,7 +95,11 @@ class ListPlanner(Planner):
                     what = f"message {task} from node {ends[0]} to node {ends[1]} has no way"
                     why = "no plane has a port of both"
                     raise UsageError(what, self.name, why, "use a topology that joins them")
-                end_ns = paper.write(self.choose(choices)) + fabric.latency_ns
+                chosen = self.choose(choices)
+                if chosen not in choices:
+                    what, why = f"choose returned {chosen!r}", "it must be one of the choices given"
+                    raise UsageError(what, self.name, why, "return an element of its argument")
+                end_ns = paper.write(chosen) + fabric.latency_ns
             for follower in successor[pointer[task] : pointer[task + 1]]:
                 ready_ns[follower] = max(ready_ns[follower], end_ns)
                 waits[follower] -= 1

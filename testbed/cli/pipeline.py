@@ -178,7 +178,7 @@ def plan_job(job: Job, spec: str, options: Mapping[str, Any]) -> Plan:
     from scheduler.bounds import lower_bound_ns
     from scheduler.dispatch.simulator import simulate
     from scheduler.model.problem import Problem
-    from scheduler.model.program import OrderedProgram, TimedProgram
+    from scheduler.model.program import OrderedProgram, ReactiveProgram, TimedProgram
     from scheduler.policies.registry import find
     from testbed.files.plan import Plan, Prediction
 
@@ -193,7 +193,11 @@ def plan_job(job: Job, spec: str, options: Mapping[str, Any]) -> Plan:
         budget_s=budget_s,
         lookahead_ns=options["lookahead_ns"],
     )
-    program = scheduler.plan(problem)
+    program: object = scheduler.plan(problem)  # of a class that may be the user's
+    if not isinstance(program, OrderedProgram | TimedProgram | ReactiveProgram):
+        why = f"plan returned {type(program).__name__}"
+        fix = "return an OrderedProgram, a TimedProgram or a ReactiveProgram"
+        raise UsageError("the scheduler made no program", spec, why, fix)
     timeline = simulate(graph, fabric, program, lookahead_ns=options["lookahead_ns"])
     iteration_ns = timeline.iteration_ns(skip=SKIP_SIMULATED)
     proof = program.proof if isinstance(program, OrderedProgram) else None

@@ -76,3 +76,23 @@ def test_a_message_without_a_way_is_named() -> None:
         "first: message 0 from node 0 to node 3 has no way, because no plane has a port of both: "
         "use a topology that joins them"
     )
+
+
+class Stranger(ListPlanner):
+    """Returns what is no choice."""
+
+    name = "stranger"
+
+    def choose(self, choices: list[Choice]) -> Choice:
+        return choices[0]._replace(src_port=99)
+
+
+def test_what_is_no_choice_is_refused() -> None:
+    build = Builder(2)
+    build.message(0, 1, 100, 0)
+    with pytest.raises(UsageError) as refused:
+        Stranger().plan(Problem(graph=build.graph(), fabric=rails(nodes=2)))
+    assert str(refused.value).startswith("stranger: choose returned Choice(")
+    assert str(refused.value).endswith(
+        ", because it must be one of the choices given: return an element of its argument"
+    )

@@ -49,7 +49,7 @@ def refused(fluxbed: Any, tmp_path: Path) -> Callable[[list[dict[str, Any]]], st
         ("rails,planes=0", "fabric: the fabric has planes=0, because the least possible is 1"),
         ("rails,planes=many", "many"),
         ("rails,rate=0Gbps", ""),
-        ("rails,delay=-1us", "duration: '-1us' is not a duration"),
+        ("rails,delay=-1us", "rails,delay=-1us: delay='-1us' is not a duration"),
         ("rails,delay=1e400s", ""),
         ("rails,delay=nan us", ""),
     ],

@@ -29,14 +29,16 @@ USAGE = {
     "no unit": (
         ["-t", "rails,delay=10", "-s", "flux"],
         (
-            "duration: '10' has no unit, because the units of a duration are ns, us, µs, ms, s: "
+            "rails,delay=10: delay='10' has no unit, because the units of a duration are "
+            "ns, us, µs, ms, s: "
             "write 100us"
         ),
     ),
     "unknown unit": (
         ["-t", "rails,rate=8Gb", "-s", "flux"],
         (
-            "rate: '8Gb' has the unknown unit 'Gb', because the units of a rate are bps, b/s, "
+            "rails,rate=8Gb: rate='8Gb' has the unknown unit 'Gb', "
+            "because the units of a rate are bps, b/s, "
             "bit/s, "
             "Kbps, Kb/s, Kbit/s, Mbps, Mb/s, Mbit/s, Gbps, Gb/s, Gbit/s, Tbps, Tb/s, Tbit/s, kbps, "
             "kb/s, kbit/s: write 800Gbps"
@@ -48,7 +50,10 @@ USAGE = {
     ),
     "negative delay": (
         ["-t", "rails,delay=-1us", "-s", "flux"],
-        "duration: '-1us' is not a duration, because it is not a number with a unit: write 100us",
+        (
+            "rails,delay=-1us: delay='-1us' is not a duration, "
+            "because it is not a number with a unit: write 100us"
+        ),
     ),
     "no scheduler": (
         ["-t", RAILS],
@@ -170,3 +175,23 @@ def test_one_failure_does_not_stop_the_others(fluxbed: Any, step: Path, tmp_path
     assert [row[0] for row in rows] == ["scheduler", "static", "flux"]
     assert rows[1][1] == "-"
     assert (tmp_path / "o" / "flux" / "report.html").is_file()
+
+
+def test_a_scheduler_that_makes_no_program_is_told(
+    fluxbed: Any, step: Path, tmp_path: Path
+) -> None:
+    words = (
+        "import fluxbed",
+        "class Idle(fluxbed.Planner):",
+        "    'Nothing.'",
+        "    name = 'idle'",
+    )
+    body = ("    def plan(self, problem):", "        return None")
+    (tmp_path / "idle.py").write_text("\n".join((*words, *body)))
+    spec = f"{tmp_path}/idle.py:Idle"
+    code, out, err = fluxbed("simulate", step, "-t", RAILS, "-s", spec, "-o", tmp_path / "o")
+    assert (code, out) == (2, "")
+    assert err == (
+        f"{spec}: the scheduler made no program, because plan returned NoneType: "
+        "return an OrderedProgram, a TimedProgram or a ReactiveProgram\n"
+    )
