@@ -16,6 +16,7 @@ from scheduler.check import Violation, check_plan, examples
 from scheduler.check_circuits import check_circuits
 from scheduler.check_faults import wrong_effects
 from scheduler.check_transfers import check_transfers
+from scheduler.model.admission import as_admitted
 from scheduler.model.metrics import measure
 from scheduler.model.nic import FEEDBACK_NS, MTU_BYTES, account_nics
 from scheduler.model.program import TimedProgram
@@ -46,7 +47,8 @@ class Record:
     `graph` is the workload expanded anew; `tables` the six tables by name, columns as arrays (null:
     `NONE`); `timeline` the execution they hold; `summary` the numbers claimed, nested ones as
     mappings. `tolerance_ns` is how far an emulation's times may be off; a simulation has 0.
-    `injection` is the one whose queues are recorded. `faults` are those the run was made to bear,
+    `injection` is the one whose queues are recorded, `nic_buffer_bytes` what each NIC held at most
+    (None: anything). `faults` are those the run was made to bear,
     as they were written: what each may have done is allowed. `pace_kept` says whether the machine
     kept up (None: nothing had to), `guard_outrun` whether frames left so late that their circuit
     may have been gone.
@@ -66,6 +68,7 @@ class Record:
     mtu_bytes: int = MTU_BYTES
     quantum_bytes: int = 0
     lookahead_ns: int = 0
+    nic_buffer_bytes: int | None = None
     faults: Sequence[str] = ()
     pace_kept: bool | None = None
     guard_outrun: bool = False
@@ -92,8 +95,10 @@ def check_run(record: Record) -> list[Violation]:
         violations = examples("records are whole", _broken_records(record))
     if violations:
         return violations
+    admitted = as_admitted(record.graph, record.fabric, record.timeline, record.nic_buffer_bytes)
     violations = [
         *examples("dependencies hold", _early(record)),
+        *examples("a message has room in its NIC", _crowded(record, admitted)),
         *examples("durations hold", _wrong_durations(record)),
         *examples("a stream runs in order", _overlapping_streams(record)),
         *check_circuits(
@@ -110,7 +115,7 @@ def check_run(record: Record) -> list[Violation]:
             record.graph,
             record.fabric,
             record.program,
-            record.timeline,
+            admitted,
             tolerance_ns=record.tolerance_ns,
             quantum_bytes=record.quantum_bytes,
             may_be_slow=bool(record.faults),
@@ -233,6 +238,16 @@ def _early(record: Record) -> Iterator[tuple[str, str]]:
         yield f"task {task}", f"{what}{timeline.ready_ns[task]} ns"
 
 
+def _crowded(record: Record, admitted: Timeline) -> Iterator[tuple[str, str]]:
+    """A message is sent only after its NIC let it in, once those before it left it room."""
+    if record.nic_buffer_bytes is None:
+        return
+    since, start = admitted.ready_ns, record.timeline.start_ns
+    for task in np.flatnonzero((since == NONE) | (start < since - record.tolerance_ns)).tolist():
+        room = "never" if since[task] == NONE else f"not before {since[task]} ns"
+        yield f"task {task}", f"it starts at {start[task]} ns, its NIC has room {room}"
+
+
 def _wrong_durations(record: Record) -> Iterator[tuple[str, str]]:
     timeline, tolerance = record.timeline, record.tolerance_ns
     kind = np.tile(record.graph.kind, timeline.iterations)
@@ -327,11 +342,13 @@ def _accounts(record: Record) -> list[Violation]:
             kind,
             feedback_ns=record.feedback_ns,
             mtu_bytes=record.mtu_bytes,
+            nic_buffer_bytes=record.nic_buffer_bytes,
         )
         for kind in order
     }
     return [
         *examples("network cards follow from the times", _wrong_nics(record, accounts)),
+        *examples("a NIC holds what it can", _overfilled(record, accounts["eager"])),
         *examples("the summary follows from the tables", _wrong_summary(record, accounts)),
         *examples("faults are accounted for", wrong_effects(record.summary, record.faults)),
     ]
@@ -357,6 +374,16 @@ def _wrong_nics(
         yield from _differences(f"nic {kind}", found, expected)
 
 
+def _overfilled(record: Record, eager: NicAccount) -> Iterator[tuple[str, str]]:
+    """A NIC without transit never holds more than its buffer."""
+    if record.nic_buffer_bytes is None:
+        return
+    own = eager.transit_peak_bytes == 0
+    for node in np.flatnonzero(own & (eager.peak_bytes > record.nic_buffer_bytes)).tolist():
+        what = f"it holds {eager.peak_bytes[node]} bytes at {eager.peak_ns[node]} ns"
+        yield f"node {node}", f"{what}, its buffer {record.nic_buffer_bytes}"
+
+
 def _wrong_summary(
     record: Record, accounts: Mapping[Injection, NicAccount]
 ) -> Iterator[tuple[str, str]]:
@@ -378,6 +405,7 @@ def _wrong_summary(
         "iterations_ns": list(metrics.iterations_ns),
         "nic_peak_bytes_eager": int(accounts["eager"].peak_bytes.max()),
         "nic_peak_bytes_paced": int(accounts["paced"].peak_bytes.max()),
+        "nic_buffer_bytes": record.nic_buffer_bytes,
         "reorder_bytes": int(accounts["eager"].reorder_peak_bytes.max()),
         "schedule_error_ns": {
             "p50": metrics.schedule_error_p50_ns,

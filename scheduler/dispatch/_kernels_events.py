@@ -1,4 +1,7 @@
-"""What every simulation loop is made of: a binary heap of events, and tasks that end and begin."""
+"""What every simulation loop is made of: a binary heap of events, and tasks that end and begin.
+
+With a finite send buffer per NIC, a message that is ready first waits for room in it.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,29 @@ if TYPE_CHECKING:
     from scheduler.dispatch.layout import Work
     from scheduler.model.taskgraph import Int64s
 
-__all__ = ["Progress", "begin_all", "finish", "pop", "push"]
+__all__ = [
+    "Progress",
+    "Room",
+    "admit",
+    "begin_all",
+    "finish",
+    "give_room",
+    "leaves",
+    "pop",
+    "push",
+    "wait_for_room",
+]
 
 # Events of one moment are taken in the order of their codes: kind * KIND + number.
 KIND: Final = 1 << 56
 ENDED: Final = 0  # task `number` ends: a compute is over, a message has arrived
-KNOWN: Final = 1  # the dispatcher hears that message `number` arrived
-FREED: Final = 2  # packet switch: port `number` has sent its last bit
-JOINED: Final = 3  # message `number` takes its place in a queue
-ASKED: Final = 4  # the dispatcher hears that message `number` is ready
-BEGUN: Final = 5  # with lookahead: the dispatcher hears that message `number` began
+LEFT: Final = 1  # finite NIC buffer: the last bit of message `number` has left its source
+WAITS: Final = 2  # finite NIC buffer: message `number` is ready and asks for room
+KNOWN: Final = 3  # the dispatcher hears that message `number` arrived
+FREED: Final = 4  # packet switch: port `number` has sent its last bit
+JOINED: Final = 5  # message `number` takes its place in a queue
+ASKED: Final = 6  # the dispatcher hears that message `number` is ready
+BEGUN: Final = 7  # with lookahead: the dispatcher hears that message `number` began
 
 READY: Final = 0  # rows of `times`
 START: Final = 1
@@ -34,11 +50,31 @@ COMPUTE: Final = 0
 MESSAGE: Final = 1
 
 
+ROOM_FREE: Final = 0  # columns of `room.node`: bytes of the NIC's buffer that nothing holds
+ROOM_HEAD: Final = 1  # messages that wait for room, FIFO, -1 none
+ROOM_TAIL: Final = 2
+ROOM_COLUMNS: Final = 3
+
+
+class Room(NamedTuple):
+    """The send buffers of the NICs: `size` int64[1] is how large each is, 0 without end.
+
+    `node` has a row per node, and `after` (total,) links the messages that wait for room; both are
+    empty where buffers are without end.
+    """
+
+    size: Int64s
+    node: Int64s
+    after: Int64s
+
+
 class Progress(NamedTuple):
     """How far an execution is. `times` has shape (3, total): ready, start, end; -1 not yet.
 
-    `missing` counts each task's unfinished predecessors, `fresh` lists messages that became ready
-    and were not looked at, `stack` is scratch of shape (total,), `heap` holds rows (time, code).
+    `admitted`, (total,), is since when each message may be sent, -1 not yet: when its NIC had room
+    for it, or, where NICs have room without end, the row `ready` itself. `missing` counts each
+    task's unfinished predecessors, `fresh` lists messages that may be sent since and were not
+    looked at, `stack` is scratch of shape (total,), `heap` holds rows (time, code).
     """
 
     times: Int64s
@@ -47,6 +83,8 @@ class Progress(NamedTuple):
     stack: Int64s
     heap: Int64s
     tally: Int64s
+    admitted: Int64s
+    room: Room
 
 
 @lean_kernel
@@ -92,11 +130,61 @@ def pop(progress: Progress) -> tuple[int, int]:
 
 
 @lean_kernel
+def needs(work: Work, progress: Progress, message: int) -> int:
+    """Return the bytes of buffer a message holds: a large one all there are."""
+    return int(min(work.size_bytes[message], progress.room.size[0]))
+
+
+@lean_kernel
+def admit(work: Work, progress: Progress, node: int, now_ns: int) -> None:
+    """Let in the messages that wait at a NIC, first in first, while there is room: into `fresh`."""
+    line, tally = progress.room.node[node], progress.tally
+    while line[ROOM_HEAD] >= 0 and needs(work, progress, line[ROOM_HEAD]) <= line[ROOM_FREE]:
+        message = line[ROOM_HEAD]
+        line[ROOM_HEAD] = progress.room.after[message]
+        line[ROOM_FREE] -= needs(work, progress, message)
+        progress.admitted[message] = now_ns
+        progress.fresh[tally[N_FRESH]] = message
+        tally[N_FRESH] += 1
+
+
+@lean_kernel
+def wait_for_room(work: Work, progress: Progress, message: int, now_ns: int) -> None:
+    """Put a message that is ready behind those that wait at its NIC; it may be let in at once."""
+    line = progress.room.node[work.src[message]]
+    progress.room.after[message] = -1
+    if line[ROOM_HEAD] < 0:
+        line[ROOM_HEAD] = message
+    else:
+        progress.room.after[line[ROOM_TAIL]] = message
+    line[ROOM_TAIL] = message
+    admit(work, progress, work.src[message], now_ns)
+
+
+@lean_kernel
+def give_room(work: Work, progress: Progress, message: int, now_ns: int) -> None:
+    """Take back the room of a message that has left, for those that wait."""
+    node = work.src[message]
+    progress.room.node[node, ROOM_FREE] += needs(work, progress, message)
+    admit(work, progress, node, now_ns)
+
+
+@lean_kernel
+def leaves(progress: Progress, message: int, last_ns: int) -> None:
+    """Note when the last bit of a message leaves its NIC, if anything could wait for its room."""
+    if progress.room.size[0] > 0:
+        push(progress, last_ns, LEFT * KIND + message)
+
+
+@lean_kernel
 def begin(work: Work, progress: Progress, task: int, now_ns: int, depth: int) -> int:
     """Make a task ready now. One that takes no time ends too: it is put on the stack."""
     times, tally = progress.times, progress.tally
     times[READY, task] = now_ns
     if work.kind[task] == MESSAGE:
+        if progress.room.size[0] > 0:
+            push(progress, now_ns, WAITS * KIND + task)
+            return depth
         progress.fresh[tally[N_FRESH]] = task
         tally[N_FRESH] += 1
         return depth
@@ -126,7 +214,7 @@ def settle(work: Work, progress: Progress, now_ns: int, depth: int) -> None:
 
 @lean_kernel
 def finish(work: Work, progress: Progress, task: int, now_ns: int) -> None:
-    """End a task now; messages that become ready by it are in `fresh`."""
+    """End a task now; messages that become ready by it are in `fresh`, or ask for room."""
     progress.stack[0] = task
     settle(work, progress, now_ns, 1)
 

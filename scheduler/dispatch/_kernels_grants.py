@@ -43,16 +43,20 @@ from scheduler.dispatch._kernels_events import (
     JOINED,
     KIND,
     KNOWN,
+    LEFT,
     MESSAGE,
     N_FRESH,
     N_HEAP,
-    READY,
     START,
+    WAITS,
     Progress,
     begin_all,
     finish,
+    give_room,
+    leaves,
     pop,
     push,
+    wait_for_room,
 )
 from scheduler.dispatch._kernels_rows import wire_ns
 from scheduler.kernel import kernel, lean_kernel
@@ -130,6 +134,7 @@ def send(
     progress.times[START, message] = start_ns
     progress.times[END, message] = end_ns + latency_ns
     push(progress, end_ns + latency_ns, ENDED * KIND + message)
+    leaves(progress, message, end_ns)
     return int(end_ns)
 
 
@@ -137,13 +142,14 @@ def send(
 def serve(state: State, work: Work, progress: Progress, lines: Lines, port: int) -> None:
     """Commit every message at the head of an output that is ready.
 
-    Its start is known: when it is ready, its circuit is up and the port is free. Nothing that
-    happens later can change it, for a circuit is not displaced before its messages have arrived.
+    Its start is known: when its NIC has let it in, its circuit is up and the port is free. Nothing
+    that happens later can change it, for a circuit is not displaced before its messages have
+    arrived.
     """
     line = lines.port[port]
-    while line[P_HEAD] >= 0 and progress.times[READY, line[P_HEAD]] >= 0:
+    while line[P_HEAD] >= 0 and progress.admitted[line[P_HEAD]] >= 0:
         message = line[P_HEAD]
-        start_ns = max(progress.times[READY, message], line[P_UP], line[P_FREE])
+        start_ns = max(progress.admitted[message], line[P_UP], line[P_FREE])
         line[P_FREE] = send(state, work, progress, lines, port, start_ns)
         if state.core.rule[R_LOOKAHEAD] > 0:
             push(progress, start_ns + state.core.rule[R_NOTIFY], BEGUN * KIND + message)
@@ -251,8 +257,8 @@ def run_grants(
     """Run until nothing happens any more; returns the log of circuits and its length.
 
     `log` holds the initial circuits in its first `size` rows. Messages of an ordered program whose
-    plane is a packet switch (`state.carrier` -1) queue at their output by (ready, id), and at the
-    input they go to by when they came to the head of it.
+    plane is a packet switch (`state.carrier` -1) queue at their output by (ready, id), or by
+    when their NIC let them in, and at the input they go to by when they came to the head of it.
     """
     core, into, tasks = state.core, route.dst_port, len(route.plane)
     reactive, notify_ns = core.rule[R_KIND] == REACTIVE, core.rule[R_NOTIFY]
@@ -296,6 +302,10 @@ def run_grants(
                     event = EV_ARRIVED
                 else:
                     push(progress, now_ns + notify_ns, KNOWN * KIND + arg)
+        elif kind == LEFT:
+            give_room(work, progress, arg, now_ns)
+        elif kind == WAITS:
+            wait_for_room(work, progress, arg, now_ns)
         elif kind == KNOWN:
             event = EV_ARRIVED
         elif kind == ASKED:

@@ -18,14 +18,19 @@ from scheduler.dispatch._kernels_events import (
     ENDED,
     JOINED,
     KIND,
+    LEFT,
     N_FRESH,
     N_HEAP,
     START,
+    WAITS,
     Progress,
     begin_all,
     finish,
+    give_room,
+    leaves,
     pop,
     push,
+    wait_for_room,
 )
 from scheduler.dispatch._kernels_grants import grown
 from scheduler.dispatch._kernels_timed import (
@@ -315,6 +320,7 @@ def run_shared(
                     size = end_head(progress, sharing, queues, queue, now_ns, pieces, size)
                     progress.times[END, task] = now_ns + latency_ns
                     push(progress, now_ns + latency_ns, ENDED * KIND + task)
+                    leaves(progress, task, now_ns)
                     if sharing.head[queue] >= 0:
                         begin_head(work, progress, sharing, queues, queue, now_ns)
                     continue
@@ -328,6 +334,12 @@ def run_shared(
         kind, task = code // KIND, code % KIND
         if kind == ENDED:
             finish(work, progress, task, now_ns)
+            continue
+        if kind == LEFT:
+            give_room(work, progress, task, now_ns)
+            continue
+        if kind == WAITS:
+            wait_for_room(work, progress, task, now_ns)
             continue
         queue = queues.of[task % tasks]
         sharing.after[task] = -1

@@ -17,14 +17,19 @@ from scheduler.dispatch._kernels_events import (
     ENDED,
     JOINED,
     KIND,
+    LEFT,
     N_FRESH,
     N_HEAP,
     START,
+    WAITS,
     Progress,
     begin_all,
     finish,
+    give_room,
+    leaves,
     pop,
     push,
+    wait_for_room,
 )
 from scheduler.dispatch._kernels_grants import carry_out, grown
 from scheduler.dispatch._kernels_rows import wire_ns
@@ -276,6 +281,12 @@ def run_direct(
         if kind == ENDED:
             finish(work, progress, task, now_ns)
             continue
+        if kind == LEFT:
+            give_room(work, progress, task, now_ns)
+            continue
+        if kind == WAITS:
+            wait_for_room(work, progress, task, now_ns)
+            continue
         queue = queues.of[task % tasks]
         if queues.lane_ptr[queue] == queues.lane_ptr[queue + 1]:
             continue  # nothing ever connects the pair
@@ -291,6 +302,7 @@ def run_direct(
         progress.times[START, task] = start_ns
         progress.times[END, task] = end_ns + latency_ns
         push(progress, end_ns + latency_ns, ENDED * KIND + task)
+        leaves(progress, task, end_ns)
 
 
 @kernel

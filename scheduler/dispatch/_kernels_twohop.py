@@ -15,14 +15,19 @@ from scheduler.dispatch._kernels_events import (
     ENDED,
     JOINED,
     KIND,
+    LEFT,
     N_FRESH,
     N_HEAP,
     START,
+    WAITS,
     Progress,
     begin_all,
     finish,
+    give_room,
+    leaves,
     pop,
     push,
+    wait_for_room,
 )
 from scheduler.dispatch._kernels_grants import grown
 from scheduler.dispatch._kernels_relays import (
@@ -64,8 +69,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Outputs", "run_two_hops"]
 
-STORED: Final = 2  # event: piece `number` has arrived at its relay
-SERVED: Final = 4  # event: lane `number` may send
+STORED: Final = 4  # event: piece `number` has arrived at its relay
+SERVED: Final = 6  # event: lane `number` may send
 FRAMES: Final = 16  # per window, unless the quantum says otherwise
 
 
@@ -73,10 +78,12 @@ class Outputs(NamedTuple):
     """Which lanes are whose, and how much of each message is on its last hop or arrived.
 
     `node_lane[node_lane_ptr[x]:node_lane_ptr[x+1]]` are the lanes of node x; `lane_node` is a
-    lane's node and `port_node` each port's. `moved` has shape (total,).
+    lane's node and `port_node` each port's. `moved` has shape (total,). So have, with finite NIC
+    buffers, the columns of `own`: how much has left its source, and when its last bit does.
     """
 
     moved: Int64s
+    own: Int64s
     node_lane_ptr: Int64s
     node_lane: Int64s
     lane_node: Int64s
@@ -93,7 +100,21 @@ def roomy(progress: Progress, more: int) -> Progress:
         progress.stack,
         grown(progress.heap, progress.tally[N_HEAP], more),
         progress.tally,
+        progress.admitted,
+        progress.room,
     )
+
+
+@lean_kernel
+def leave_source(
+    work: Work, progress: Progress, outputs: Outputs, task: int, amount: int, last_ns: int
+) -> None:
+    """Count bytes of a message that leave its source until `last_ns`, and note when the last do."""
+    line = outputs.own[task]
+    line[0] += amount
+    line[1] = max(line[1], last_ns)
+    if line[0] == work.size_bytes[task]:
+        leaves(progress, task, line[1])
 
 
 @lean_kernel
@@ -131,7 +152,7 @@ def run_two_hops(
     lanes, now_ns = queues.lanes, 0
     begin_all(work, progress)
     while True:
-        progress = roomy(progress, progress.tally[N_FRESH] + len(lanes) + 4)
+        progress = roomy(progress, len(work.kind) + len(lanes) + 4)
         for k in range(progress.tally[N_FRESH]):
             push(progress, now_ns, JOINED * KIND + progress.fresh[k])
         progress.tally[N_FRESH] = 0
@@ -141,6 +162,10 @@ def run_two_hops(
         kind, arg = code // KIND, code % KIND
         if kind == ENDED:
             finish(work, progress, arg, now_ns)
+        elif kind == LEFT:
+            give_room(work, progress, arg, now_ns)
+        elif kind == WAITS:
+            wait_for_room(work, progress, arg, now_ns)
         elif kind == JOINED:
             x, d = work.src[arg], work.dst[arg]
             if relays.pair[x * nodes + d, REACHED] == 0:
@@ -173,6 +198,8 @@ def run_two_hops(
             task = take(relays, x, d, hop, amount)[0]
             if progress.times[START, task] < 0:
                 progress.times[START, task] = now_ns
+            if hop == 0 and progress.room.size[0] > 0:
+                leave_source(work, progress, outputs, task, amount, last_ns)
             pieces = grown(pieces, size, 1)
             pieces[size, PIECE_TASK] = task
             pieces[size, PIECE_PORT] = line[LANE_PORT]

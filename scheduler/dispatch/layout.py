@@ -72,7 +72,8 @@ class Layout:
 
     `planes`, `ports` and `nodes` describe the fabric; `sides` is the dispatcher's table before time
     zero; `rule` holds the program's numbers; `node_port_ptr` and `node_port` list the ports of each
-    node (numbered over all planes), row plane * nodes + node.
+    node (numbered over all planes), row plane * nodes + node. `nic_buffer_bytes` is what each NIC
+    holds of its own messages, None without end.
     """
 
     graph: TaskGraph
@@ -80,6 +81,7 @@ class Layout:
     program: Program
     iterations: int
     lookahead_ns: int
+    nic_buffer_bytes: int | None
     work: Work
     rule: Int64s
     planes: Int64s
@@ -372,6 +374,7 @@ def prepare(
     *,
     iterations: int,
     lookahead_ns: int = 0,
+    nic_buffer_bytes: int | None = None,
 ) -> Layout:
     """Compile `iterations` iterations of `graph` under `program` on `fabric`.
 
@@ -388,6 +391,10 @@ def prepare(
     if lookahead_ns < 0:
         why = "one looks ahead, not back"
         raise UsageError(f"lookahead_ns={lookahead_ns}", "simulation", why, "use 0 or more")
+    if nic_buffer_bytes is not None and nic_buffer_bytes < 1:
+        why = "nothing could ever be sent"
+        what = f"nic_buffer_bytes={nic_buffer_bytes}"
+        raise UsageError(what, "simulation", why, "use 1 or more, or None for no limit")
     planes, ports, nodes = _fabric_tables(fabric)
     nothing = np.full(graph.tasks, -1, np.int64)
     route = Route(nothing, nothing, nothing)
@@ -432,6 +439,7 @@ def prepare(
         program=program,
         iterations=iterations,
         lookahead_ns=lookahead_ns,
+        nic_buffer_bytes=nic_buffer_bytes,
         work=work,
         rule=rule,
         planes=planes,

@@ -22,14 +22,24 @@ def new_progress(layout: Layout) -> Progress:
     """Make the memory of an execution that has not begun."""
     from scheduler.dispatch import _kernels_events as events
 
-    total = len(layout.work.kind)
+    total, buffer_bytes = len(layout.work.kind), layout.nic_buffer_bytes
+    times = np.full((3, total), NONE, np.int64)
+    finite = buffer_bytes is not None
+    node = np.full((layout.fabric.nodes if finite else 0, events.ROOM_COLUMNS), NONE, np.int64)
+    node[:, events.ROOM_FREE] = buffer_bytes or 0
     return events.Progress(
-        times=np.full((3, total), NONE, np.int64),
+        times=times,
         missing=layout.work.indegree.copy(),
         fresh=np.empty(total, np.int64),
         stack=np.empty(total, np.int64),
-        heap=np.empty((3 * total + 1, 2), np.int64),
+        heap=np.empty(((5 if finite else 3) * total + 1, 2), np.int64),
         tally=np.zeros(events.COUNTS, np.int64),
+        admitted=np.full(total, NONE, np.int64) if finite else times[events.READY],
+        room=events.Room(
+            size=np.array([buffer_bytes or 0], np.int64),
+            node=node,
+            after=np.empty(total if finite else 0, np.int64),
+        ),
     )
 
 

@@ -61,7 +61,7 @@ def _run_grants(layout: Layout) -> tuple[Progress, Lines, Int64s]:
         state = new_state(layout)
     log, size = run(state, layout.work, layout.route, progress, lines, log, size)
     if progress.tally[-1] < len(layout.work.kind):
-        raise stalled(layout, progress.times)
+        raise stalled(layout, progress.times, progress.admitted)
     return progress, lines, log[:size]
 
 
@@ -102,16 +102,26 @@ def simulate(
     quantum_bytes: int = 0,
     guard_ns: int | None = None,
     lookahead_ns: int = 0,
+    nic_buffer_bytes: int | None = None,
 ) -> Timeline:
     """Execute `iterations` iterations of `program` on a virtual clock, to the nanosecond.
 
     `quantum_bytes` and `guard_ns` matter to timed programs only: messages move in frames of so many
     bytes (0: bytes flow), and no frame is sent in the last `guard_ns` of a slot (None: as the
-    program says). Raises `UsageError` where workload, fabric and program do not fit, `StalledError`
-    naming the blocked operation where one waits for a circuit that will not come. A reactive policy
-    that is a plain Python function runs uncompiled, and slowly.
+    program says). `nic_buffer_bytes` is how much of its own messages each NIC holds (None: without
+    end); a message waits for room as `scheduler.model.admission` says. Raises `UsageError` where
+    workload, fabric and program do not fit, `StalledError` naming the blocked operation where one
+    waits for a circuit, or for room, that will not come. A reactive policy that is a plain Python
+    function runs uncompiled, and slowly.
     """
-    layout = prepare(graph, fabric, program, iterations=iterations, lookahead_ns=lookahead_ns)
+    layout = prepare(
+        graph,
+        fabric,
+        program,
+        iterations=iterations,
+        lookahead_ns=lookahead_ns,
+        nic_buffer_bytes=nic_buffer_bytes,
+    )
     if isinstance(program, TimedProgram):
         from scheduler.dispatch.timed import simulate_timed
 
@@ -128,12 +138,20 @@ def iteration_ends(
     quantum_bytes: int = 0,
     guard_ns: int | None = None,
     lookahead_ns: int = 0,
+    nic_buffer_bytes: int | None = None,
 ) -> Int64s:
     """Simulate without keeping records: when each iteration ended, ns, shape (iterations,).
 
     The same times as `simulate`'s, for searches over parameters.
     """
-    layout = prepare(graph, fabric, program, iterations=iterations, lookahead_ns=lookahead_ns)
+    layout = prepare(
+        graph,
+        fabric,
+        program,
+        iterations=iterations,
+        lookahead_ns=lookahead_ns,
+        nic_buffer_bytes=nic_buffer_bytes,
+    )
     if isinstance(program, TimedProgram):
         from scheduler.dispatch.timed import run_timed
 
@@ -154,6 +172,7 @@ def simulate_phases(
     skip: int = 2,
     quantum_bytes: int = 0,
     guard_ns: int | None = None,
+    nic_buffer_bytes: int | None = None,
 ) -> Phases:
     """Return the steady-state iteration of a timed program over start phases spread evenly.
 
@@ -178,6 +197,7 @@ def simulate_phases(
             iterations=iterations,
             quantum_bytes=quantum_bytes,
             guard_ns=guard_ns,
+            nic_buffer_bytes=nic_buffer_bytes,
         )
         each.append(float(ends[-1] - ends[skip - 1]) / (iterations - skip))
     return Phases(sum(each) / phases, min(each), max(each), offsets, tuple(each))

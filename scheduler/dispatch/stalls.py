@@ -48,11 +48,34 @@ def blocked(layout: Layout, message: int, port: int, far: int, why: str) -> Stal
     return StalledError(_what(graph, base), f"iteration {iteration}", why, fix)
 
 
-def stalled(layout: Layout, times: Int64s) -> StalledError:
+def _full(layout: Layout, times: Int64s, admitted: Int64s) -> StalledError | None:
+    """Describe the first message that waits for room in a NIC, if one does, and who holds it."""
+    graph, work = layout.graph, layout.work
+    ready, _, end = times
+    message = (work.kind == MESSAGE) & (end == NONE)
+    waiting = np.flatnonzero(message & (ready != NONE) & (admitted == NONE))
+    if len(waiting) == 0:
+        return None
+    first = int(waiting[np.argmin(ready[waiting])])
+    iteration, base = divmod(first, graph.tasks)
+    holding = np.flatnonzero(message & (admitted != NONE) & (work.src == work.src[first]))
+    named = f"message {holding[0] % graph.tasks} to node {work.dst[holding[0]]}"
+    more = f" and {len(holding) - 1} more" if len(holding) > 1 else ""
+    nic = f"the NIC of node {work.src[first]} is full"
+    held = f"its {layout.nic_buffer_bytes} bytes are held for {named}{more}"
+    why = f"{nic}: {held}, whose circuits do not come"
+    fix = f"give the NICs more buffer (the message has waited since {ready[first]} ns)"
+    return StalledError(_what(graph, base), f"iteration {iteration}", why, fix)
+
+
+def stalled(layout: Layout, times: Int64s, admitted: Int64s | None = None) -> StalledError:
     """Describe what blocks an execution whose tasks got as far as `times` (ready, start, end).
 
-    Names the first message that is ready and has not moved, else the first task never reached.
+    Names the first message that waits for room in its NIC (`admitted` NONE), else the first that is
+    ready and has not moved, else the first task never reached.
     """
+    if admitted is not None and (full := _full(layout, times, admitted)) is not None:
+        return full
     graph = layout.graph
     ready, start, end = times
     kind = layout.work.kind

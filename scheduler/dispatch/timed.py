@@ -152,6 +152,7 @@ def _two_hops(layout: Layout, guard_ns: int) -> tuple[Queues, Outputs, Relays]:
     pointers, listed = csr(lane_node, np.arange(len(lanes)), layout.fabric.nodes)
     outputs = Outputs(
         moved=np.zeros(total, np.int64),
+        own=np.zeros((0 if layout.nic_buffer_bytes is None else total, 2), np.int64),
         node_lane_ptr=pointers,
         node_lane=listed,
         lane_node=lane_node,
@@ -214,7 +215,7 @@ def run_timed(
             layout.work, progress, queues, outputs, relays, latency_ns, quantum_bytes, admission
         )
     if progress.tally[-1] < len(layout.work.kind):
-        raise stalled(layout, progress.times)
+        raise stalled(layout, progress.times, progress.admitted)
     return progress, pieces[:size]
 
 

@@ -15,6 +15,10 @@ Every ns, in whole units of nanobits:
 Bytes in transit (two-hop routing) are in the relay's NIC from the moment they arrive until they
 leave, under either injection. Bytes that a receiver holds because earlier ones of their message are
 still under way (earlier: sent earlier by the source) are its reorder bytes, not in any VOQ.
+
+Where NICs have a finite buffer (`scheduler.model.admission`), bytes come in from when it lets their
+message in; of one larger than the buffer, eager injection takes in what fits, and the rest passes
+through as it is sent. The paced window is held outside it: GPU memory has no limit here.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from scheduler.model.admission import as_admitted
 from scheduler.model.reorder import reorder_peaks
 from scheduler.model.taskgraph import MESSAGE
 from scheduler.model.timeline import NONE
@@ -68,6 +73,22 @@ class NicAccount:
     dst: Int64s
     t_ns: Int64s
     bytes: Int64s
+
+
+class _Parts(NamedTuple):
+    """Bytes that come in together, and the transfers that send them.
+
+    Per part: `task`, the unrolled message it is of, `ready_ns` and `size_bytes`. Part k is message
+    k for every unrolled task k. Per SEND: `row` of the transfers, `part`, `start_ns`, `sent_bytes`.
+    """
+
+    task: Int64s
+    ready_ns: Int64s
+    size_bytes: Int64s
+    row: Int64s
+    part: Int64s
+    start_ns: Int64s
+    sent_bytes: Int64s
 
 
 class _Flows(NamedTuple):
@@ -120,6 +141,7 @@ def account_nics(
     *,
     feedback_ns: int = FEEDBACK_NS,
     mtu_bytes: int = MTU_BYTES,
+    nic_buffer_bytes: int | None = None,
 ) -> NicAccount:
     """Account for every NIC of a finished (or failed) execution.
 
@@ -130,18 +152,19 @@ def account_nics(
     from scheduler.model._kernels_nic import account_node
 
     tasks = graph.tasks
-    ready = timeline.ready_ns.copy()
-    np.minimum.at(ready, timeline.transfers.task, timeline.transfers.start_ns)
-    reached = np.flatnonzero(np.tile(graph.kind == MESSAGE, timeline.iterations) & (ready != NONE))
-    source = graph.src[reached % tasks]
+    timeline = as_admitted(graph, fabric, timeline, nic_buffer_bytes)
+    parts = _parts(graph, fabric, timeline, nic_buffer_bytes if injection == "eager" else None)
+    ready, task = parts.ready_ns, parts.task
+    reached = np.flatnonzero((graph.kind[task % tasks] == MESSAGE) & (ready != NONE))
+    source = graph.src[task[reached] % tasks]
     order = np.lexsort((reached, ready[reached], source))
     reached, source = reached[order], source[order]
     begins = np.searchsorted(source, np.arange(fabric.nodes + 1))
     place = np.full(len(ready), NONE, np.int64)
     place[reached] = np.arange(len(reached)) - begins[source]
-    size = graph.sizes_bytes(timeline.iterations)[reached]
-    dst = graph.dst[reached % tasks]
-    flows = _flows(graph, fabric, timeline, place)
+    size = parts.size_bytes[reached]
+    dst = graph.dst[task[reached] % tasks]
+    flows = _flows(graph, fabric, timeline, parts, place)
     starts = np.searchsorted(flows.node, np.arange(fabric.nodes + 1))
     largest = np.bincount(source, size, fabric.nodes)
     largest += np.bincount(flows.node, flows.size_bytes, fabric.nodes)
@@ -192,7 +215,7 @@ def account_nics(
         peak_ns=peaks[:, 1].copy(),
         transit_peak_bytes=-(-peaks[:, 2] // per_byte),
         reorder_peak_bytes=reorder_peaks(graph, fabric, timeline),
-        inject_ns=inject,
+        inject_ns=inject[: len(timeline.ready_ns)],
         node=every[:, 0].copy(),
         dst=every[:, 1].copy(),
         t_ns=every[:, 2].copy(),
@@ -200,14 +223,47 @@ def account_nics(
     )
 
 
-def _flows(graph: TaskGraph, fabric: Fabric, timeline: Timeline, place: Int64s) -> _Flows:
-    """Everything that crosses a port; `place` maps unrolled messages to their order at a node."""
+def _parts(
+    graph: TaskGraph, fabric: Fabric, timeline: Timeline, nic_buffer_bytes: int | None
+) -> _Parts:
+    """Divide messages larger than the buffer: its size comes in at once, and leaves last."""
+    moved, start = timeline.transfers, _in_turn(fabric, timeline)
+    sizes = graph.sizes_bytes(timeline.iterations)
+    ready = timeline.ready_ns.copy()
+    np.minimum.at(ready, moved.task, moved.start_ns)
+    task = np.arange(len(ready))
+    row = np.flatnonzero(moved.hop == 0)
+    part, begins, sent = moved.task[row], start[row], moved.size_bytes[row]
+    if nic_buffer_bytes is None or sizes.max(initial=0) <= nic_buffer_bytes:
+        return _Parts(task, ready, sizes, row, part, begins, sent)
+    order = np.lexsort((row, begins, part))
+    row, part, begins, sent = row[order], part[order], begins[order], sent[order]
+    before = np.cumsum(sent) - sent
+    before -= before[np.searchsorted(part, part)]
+    through = np.clip(sizes[part] - nic_buffer_bytes - before, 0, sent)
+    first, last = np.flatnonzero(through), np.flatnonzero(sent > through)
+    follow = begins + np.where(through > 0, wire_ns(fabric, moved.plane[row], through), 0)
+    return _Parts(
+        task=np.concatenate([task, part[first]]),
+        ready_ns=np.concatenate([ready, begins[first]]),
+        size_bytes=np.concatenate([np.minimum(sizes, nic_buffer_bytes), through[first]]),
+        row=np.concatenate([row[last], row[first]]),
+        part=np.concatenate([part[last], len(task) + np.arange(len(first))]),
+        start_ns=np.concatenate([follow[last], begins[first]]),
+        sent_bytes=np.concatenate([(sent - through)[last], through[first]]),
+    )
+
+
+def _flows(
+    graph: TaskGraph, fabric: Fabric, timeline: Timeline, parts: _Parts, place: Int64s
+) -> _Flows:
+    """Everything that crosses a port; `place` maps parts of messages to their order at a node."""
     from scheduler.model._kernels_nic import ARRIVE, FORWARD, SEND
 
     moved = timeline.transfers
     target = graph.dst[moved.task % graph.tasks]
     groups = (
-        (SEND, np.flatnonzero(moved.hop == 0), moved.from_node),
+        (SEND, parts.row, moved.from_node),
         (FORWARD, np.flatnonzero(moved.hop > 0), moved.from_node),
         (ARRIVE, np.flatnonzero((moved.hop == 0) & (moved.to_node != target)), moved.to_node),
     )
@@ -215,6 +271,9 @@ def _flows(graph: TaskGraph, fabric: Fabric, timeline: Timeline, place: Int64s) 
     kind = np.concatenate([np.full(len(chosen), code, np.int64) for code, chosen, _ in groups])
     node = np.concatenate([owner[chosen] for _, chosen, owner in groups])
     start = _in_turn(fabric, timeline)[rows] + np.where(kind == ARRIVE, fabric.latency_ns, 0)
+    start[: len(parts.row)] = parts.start_ns
+    size, message = moved.size_bytes[rows], np.full(len(rows), NONE, np.int64)
+    size[: len(parts.row)], message[: len(parts.row)] = parts.sent_bytes, place[parts.part]
     order = np.lexsort((rows, start, node))
     rows, kind = rows[order], kind[order]
     rates = np.asarray([plane.rate_bps for plane in fabric.planes], np.int64)
@@ -222,9 +281,9 @@ def _flows(graph: TaskGraph, fabric: Fabric, timeline: Timeline, place: Int64s) 
         node=node[order],
         kind=kind,
         start_ns=start[order],
-        message=np.where(kind == SEND, place[moved.task[rows]], NONE),
+        message=message[order],
         dst=target[rows],
-        size_bytes=moved.size_bytes[rows],
+        size_bytes=size[order],
         rate_bps=rates[moved.plane[rows]],
     )
 

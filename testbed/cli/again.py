@@ -75,6 +75,7 @@ def _repetition(source: str, chosen: dict[str, Any]) -> Repetition:
         "iterations": manifest.iterations,
         "skip": manifest.skip,
         "lookahead_ns": manifest.lookahead_ns,
+        "nic_buffer_bytes": manifest.injection.buffer_bytes,
         "faults": tuple(manifest.faults),
         "seed": manifest.fault_seed or 0,
     }

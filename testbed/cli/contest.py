@@ -76,7 +76,7 @@ class Attempt:
         **known: Any,  # noqa: ANN401 (fields of the manifest)
     ) -> RunDirectory:
         """Make this attempt's run directory."""
-        from testbed.files.manifest import JitterRecord
+        from testbed.files.manifest import Injection, JitterRecord
         from testbed.files.rundir import RunDirectory
 
         return RunDirectory.create(
@@ -90,6 +90,7 @@ class Attempt:
             skip=skip,
             lookahead_ns=self.options["lookahead_ns"],
             topology=self.job.fabric.name,
+            injection=Injection(buffer_bytes=self.options["nic_buffer_bytes"]),
             jitter=JitterRecord.of(self.job.perturbation),
             **known,
         )

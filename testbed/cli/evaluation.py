@@ -15,6 +15,7 @@ from testbed.cli.pipeline import (
     Contender,
     expansion_options,
     load,
+    parse_nic_buffer,
     parse_stragglers,
     perturbation,
     plan_job,
@@ -133,6 +134,7 @@ def _options(point: Point) -> dict[str, Any]:
         "seed": point["seed"],
         "budget_ns": parse_duration_ns(str(point.get("budget", "1s"))),
         "lookahead_ns": parse_duration_ns(str(point.get("lookahead", "0"))),
+        "nic_buffer_bytes": parse_nic_buffer(str(point.get("nic_buffer", "unlimited"))),
         "iterations": point["iterations"],
         "skip": point["skip"],
         "faults": _faults(str(point.get("faults", ""))),
@@ -180,6 +182,7 @@ def _simulated(job: Job, plan: Plan, label: str, options: dict[str, Any]) -> Sum
         plan.program,
         iterations=options["iterations"],
         lookahead_ns=options["lookahead_ns"],
+        nic_buffer_bytes=options["nic_buffer_bytes"],
     )
     kinds: tuple[InjectionKind, ...] = ("eager", "paced")
     accounts = {
@@ -190,6 +193,7 @@ def _simulated(job: Job, plan: Plan, label: str, options: dict[str, Any]) -> Sum
             kind,
             feedback_ns=window.feedback_ns,
             mtu_bytes=window.mtu_bytes,
+            nic_buffer_bytes=options["nic_buffer_bytes"],
         )
         for kind in kinds
     }
@@ -202,6 +206,7 @@ def _simulated(job: Job, plan: Plan, label: str, options: dict[str, Any]) -> Sum
         rank_to_node=job.expansion.rank_to_node,
         skip=options["skip"],
         promised=plan.predicted,
+        nic_buffer_bytes=options["nic_buffer_bytes"],
     )
 
 
@@ -270,6 +275,7 @@ def _over_phases(
         phases=phases,
         iterations=options["iterations"],
         skip=options["skip"],
+        nic_buffer_bytes=options["nic_buffer_bytes"],
     )
     return {
         "iteration_mean_ns": found.mean_ns,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from testbed.cli.pipeline import parse_nic_buffer
 from topologies.units import parse_bytes, parse_duration_ns, parse_rate_bps
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ __all__ = [
     "EXPANSION",
     "FAULTS",
     "IMPORT",
+    "NIC",
     "OUTPUT",
     "PERTURBATION",
     "PLANNING",
@@ -68,6 +70,10 @@ def _split(_ctx: click.Context, _param: click.Parameter, value: str) -> int | st
         message = f"{value!r} is neither a positive whole number nor 'planes'."
         raise click.BadParameter(message)
     return int(value)
+
+
+def _nic_buffer(_ctx: click.Context, _param: click.Parameter, value: str) -> int | None:
+    return parse_nic_buffer(value)
 
 
 def _pairs(_ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
@@ -269,6 +275,17 @@ PERTURBATION = (
         default=0.0,
         metavar="SPREAD",
         help="Shift the bytes of every all_to_all to popular ranks, anew in each iteration.",
+    ),
+)
+NIC = (
+    click.option(
+        "--nic-buffer",
+        "nic_buffer_bytes",
+        default="unlimited",
+        show_default=True,
+        callback=_nic_buffer,
+        metavar="SIZE",
+        help="How much of its own messages each NIC holds; messages wait for room in it.",
     ),
 )
 PLAN_FILES = (

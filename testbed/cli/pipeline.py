@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from testbed.cli.output import note
 from topologies.errors import InputError, UsageError
+from topologies.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ __all__ = [
     "contenders",
     "expansion_options",
     "load",
+    "parse_nic_buffer",
     "parse_ranks",
     "parse_stragglers",
     "perturbation",
@@ -68,6 +70,20 @@ class Contender:
 
     label: str
     plan_file: Path | None = None
+
+
+def parse_nic_buffer(text: str) -> int | None:
+    """Read `4MiB` or `unlimited`, which is None; raises `UsageError`.
+
+    >>> parse_nic_buffer("4MiB"), parse_nic_buffer("unlimited")
+    (4194304, None)
+    """
+    if text == "unlimited":
+        return None
+    if (size_bytes := parse_bytes(text)) == 0:
+        why = "nothing could ever be sent"
+        raise UsageError("a NIC holds 0 bytes", "NIC buffer", why, "write 4MiB or unlimited")
+    return size_bytes
 
 
 def parse_ranks(text: str | None) -> tuple[int, ...] | None:

@@ -16,6 +16,7 @@ from testbed.cli.parameters import (
     EXPANSION,
     FAULTS,
     IMPORT,
+    NIC,
     OUTPUT,
     PERTURBATION,
     PLAN_FILES,
@@ -81,7 +82,7 @@ _INTERVAL: Final[Column] = (
     help="Without WORKLOAD: the same as this run again. Else read the trace as this format.",
 )
 @options(FAULTS)
-@options(PERTURBATION, PLANNING, EXPANSION, IMPORT[1:])
+@options(NIC, PERTURBATION, PLANNING, EXPANSION, IMPORT[1:])
 @format_option
 def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
     """Replay WORKLOAD (a trace does too) over a software OCS and measure; needs root.

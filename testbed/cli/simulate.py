@@ -12,6 +12,7 @@ from testbed.cli.parameters import (
     DURATION,
     EXPANSION,
     IMPORT,
+    NIC,
     OUTPUT,
     PERTURBATION,
     PLAN_FILES,
@@ -48,7 +49,7 @@ _COLUMNS: list[Column] = [
 @click.option(
     "--guard", "guard_ns", type=DURATION, help="Send nothing this long before a slot ends."
 )
-@options(PERTURBATION, PLANNING, EXPANSION, IMPORT)
+@options(NIC, PERTURBATION, PLANNING, EXPANSION, IMPORT)
 @format_option
 def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
     """Predict iteration time, NIC queues and circuit use of WORKLOAD (a trace does too).
@@ -70,6 +71,7 @@ def _simulate(attempt: Attempt) -> dict[str, Any]:
             attempt.plan.program,
             iterations=chosen["iterations"],
             lookahead_ns=chosen["lookahead_ns"],
+            nic_buffer_bytes=chosen["nic_buffer_bytes"],
             **frames,
         )
         summary = run.write_results(timeline)

@@ -98,6 +98,7 @@ class Stage:
         from testbed.emulator.faults import require_bearable
         from testbed.files.faults import parse_faults
 
+        _require_endless_buffers(attempt)
         captured = hosts_named(attempt.options.get("pcap", ()), attempt.job.fabric.nodes)
         require_drivable(attempt.plan.fabric, attempt.plan.program)
         faults = parse_faults(attempt.options.get("faults", ()), attempt.plan.fabric)
@@ -150,6 +151,13 @@ class Stage:
             iterations=attempt.options["iterations"],
             lookahead_ns=attempt.options["lookahead_ns"],
         )
+
+
+def _require_endless_buffers(attempt: Attempt) -> None:
+    if attempt.options["nic_buffer_bytes"] is not None:
+        why = "the hosts of an emulation hold all that is ready"
+        fix = "leave it out, or simulate"
+        raise UsageError("a finite NIC buffer is asked for", "--nic-buffer", why, fix)
 
 
 def _examine(network: EmulatedFabric) -> _Machine:

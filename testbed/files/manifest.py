@@ -68,11 +68,16 @@ class ErrorRecord(Struct, kw_only=True):
 
 
 class Injection(Struct, kw_only=True):
-    """How bytes enter the network cards, and the window of the paced accounts."""
+    """How bytes enter the network cards, and the window of the paced accounts.
+
+    `buffer_bytes` is what each card holds of its own messages, null without end
+    (`scheduler.model.admission`).
+    """
 
     kind: Literal["eager", "paced"] = "eager"
     feedback_ns: Natural = 2_000
     mtu_bytes: Natural = 4_096
+    buffer_bytes: Annotated[int, Meta(ge=1)] | None = None
 
 
 class JitterRecord(Struct, kw_only=True):

@@ -172,6 +172,7 @@ class RunDirectory:
                 kind,
                 feedback_ns=injection.feedback_ns,
                 mtu_bytes=injection.mtu_bytes,
+                nic_buffer_bytes=injection.buffer_bytes,
             )
             for kind in order
         }
@@ -189,6 +190,7 @@ class RunDirectory:
                 rank_to_node=self._expansion.rank_to_node,
                 skip=self.manifest.skip,
                 promised=self._plan.predicted,
+                nic_buffer_bytes=injection.buffer_bytes,
                 predicted_ns=predicted_ns,
                 predicted_ideal_ns=predicted_ideal_ns,
                 pace_kept=pace_kept,

@@ -6,6 +6,7 @@ The formulas are in `scheduler.model.metrics.measure`. Beyond those:
 |---|---|
 | lower_bound_ns, proven_optimal | what the plan promises |
 | nic_peak_bytes_eager, _paced | largest peak of any node, transit included (`nic.parquet`) |
+| nic_buffer_bytes | what each NIC holds of its own messages (`--nic-buffer`); null: no limit |
 | reorder_bytes | largest reorder peak of any node |
 | drops | frames the planes dropped, by cause; null in a simulation, which has no frames |
 | frames_resent, frames_discarded | sent again; thrown away because one before them was missing |
@@ -92,6 +93,7 @@ class Summary(Struct, kw_only=True):
     proven_optimal: bool | None = None
     nic_peak_bytes_eager: int | None = None
     nic_peak_bytes_paced: int | None = None
+    nic_buffer_bytes: int | None = None
     reconfigurations: float | None = None
     dark_fraction: float | None = None
     circuit_utilisation: float | None = None
@@ -134,6 +136,7 @@ def summarise(
     rank_to_node: Sequence[int],
     skip: int,
     promised: Prediction,
+    nic_buffer_bytes: int | None = None,
     predicted_ns: float | None = None,
     predicted_ideal_ns: float | None = None,
     pace_kept: bool | None = None,
@@ -161,6 +164,7 @@ def summarise(
         proven_optimal=promised.proven_optimal,
         nic_peak_bytes_eager=int(accounts["eager"].peak_bytes.max()),
         nic_peak_bytes_paced=int(accounts["paced"].peak_bytes.max()),
+        nic_buffer_bytes=nic_buffer_bytes,
         reconfigurations=metrics.reconfigurations,
         dark_fraction=metrics.dark_fraction,
         circuit_utilisation=metrics.circuit_utilisation,

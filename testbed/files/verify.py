@@ -95,6 +95,7 @@ def _record(run: Run) -> Record:
         injection=manifest.injection.kind,
         feedback_ns=manifest.injection.feedback_ns,
         mtu_bytes=manifest.injection.mtu_bytes,
+        nic_buffer_bytes=manifest.injection.buffer_bytes,
         quantum_bytes=manifest.quantum_bytes,
         lookahead_ns=manifest.lookahead_ns,
         faults=manifest.faults,

@@ -42,6 +42,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Experiment", "FigureSpec", "experiment_schema", "read_experiment"]
 
+_OPTIONS: Final = (
+    "budget",
+    "lookahead",
+    "nic_buffer",
+    "jitter",
+    "jitter_seed",
+    "straggler",
+    "skew",
+    "faults",
+)
 _FILES: Final = (".toml", ".json")
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Seed: TypeAlias = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -112,9 +122,10 @@ class Grid(Struct, forbid_unknown_fields=True, kw_only=True):
 
     `iterations` and `skip` default to 12 and 2, emulated to 4 and 1. `phases` > 1 also simulates
     timed programs from that many start phases; `dilation` is for `mode = "run"`. `label` names the
-    grid's points in tables and figures. `jitter`, `skew` (0.1 is 10 %), `jitter_seed` and
-    `straggler` ("3=1.5", commas between several) are what no plan knew. `faults` (`mode = "run"`
-    only) are written as `run --fault` takes them, "; " between several, "" for none.
+    grid's points in tables and figures. `nic_buffer` is a size or "unlimited". `jitter`, `skew`
+    (0.1 is 10 %), `jitter_seed` and `straggler` ("3=1.5", commas between several) are what no plan
+    knew. `faults` (`mode = "run"` only) are written as `run --fault` takes them, "; " between
+    several, "" for none.
     """
 
     label: str | UnsetType = UNSET
@@ -127,6 +138,7 @@ class Grid(Struct, forbid_unknown_fields=True, kw_only=True):
     seeds: Seeds | UnsetType = UNSET
     budget: Words | UnsetType = UNSET
     lookahead: Words | UnsetType = UNSET
+    nic_buffer: Words | UnsetType = UNSET
     jitter: Spreads | UnsetType = UNSET
     jitter_seed: Seeds | UnsetType = UNSET
     straggler: Words | UnsetType = UNSET
@@ -230,7 +242,7 @@ def _axes(grid: Mapping[str, Any], place: str) -> dict[str, list[Value]]:
     axes: dict[str, list[Value]] = {}
     for table in (source, "topology", "expansion"):
         _flatten(table, grid.get(table, {}), axes)
-    for key in ("budget", "lookahead", "jitter", "jitter_seed", "straggler", "skew", "faults"):
+    for key in _OPTIONS:
         if key in grid:
             _flatten(key, grid[key], axes)
     _flatten("seed", grid.get("seeds", 0), axes)

@@ -40,6 +40,7 @@ class Replay:
     """
 
     ready: dict[int, int] = field(default_factory=dict)
+    admitted: dict[int, int] = field(default_factory=dict)
     start: dict[int, int] = field(default_factory=dict)
     end: dict[int, int] = field(default_factory=dict)
     transfers: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
@@ -77,9 +78,23 @@ class Clock:
 
 
 class Tasks:
-    """The unrolled graph: calls `on_message` when a message is ready."""
+    """The unrolled graph: calls `on_message` when a message may be sent.
 
-    def __init__(self, graph: TaskGraph, iterations: int, clock: Clock, result: Replay) -> None:
+    That is when it is ready, or, where NICs hold `buffer` bytes, once those that were ready before
+    it at its node are in and leave room: `left` has to be told when a message's last bit leaves.
+    """
+
+    def __init__(
+        self,
+        graph: TaskGraph,
+        iterations: int,
+        clock: Clock,
+        result: Replay,
+        buffer: int | None = None,
+    ) -> None:
+        self.buffer = buffer
+        self.inside: dict[int, list[int]] = defaultdict(list)  # messages in each NIC
+        self.outside: dict[int, list[tuple[int, int]]] = defaultdict(list)  # and (ready, id) before
         self.graph, self.clock, self.result = graph, clock, result
         self.total = iterations * graph.tasks
         self.dur_ns = graph.durations_ns(iterations).tolist()
@@ -103,11 +118,40 @@ class Tasks:
         base = task % self.graph.tasks
         self.result.ready[task] = self.clock.now
         if self.graph.kind[base] == MESSAGE:
-            self.on_message(task)
+            if self.buffer is None:
+                self.result.admitted[task] = self.clock.now
+                self.on_message(task)
+            else:
+                heapq.heappush(self.outside[int(self.graph.src[base])], (self.clock.now, task))
+                self.clock.at(self.clock.now, partial(self.fill, task), (0, 1))
             return
         self.result.start[task] = self.clock.now
         duration = self.dur_ns[task] if self.graph.kind[base] == COMPUTE else 0
         self.clock.at(self.clock.now + duration, lambda: self.ended(task))
+
+    def fill(self, message: int) -> None:
+        """Let in what there is room for at the message's node, once all of a moment are ready."""
+        if self.buffer is None:
+            return
+        node = int(self.graph.src[message % self.graph.tasks])
+        inside, outside = self.inside[node], self.outside[node]
+        while outside:
+            held = sum(min(self.size_bytes[m], self.buffer) for m in inside)
+            first = outside[0][1]
+            if held + min(self.size_bytes[first], self.buffer) > self.buffer:
+                return
+            heapq.heappop(outside)
+            inside.append(first)
+            self.result.admitted[first] = self.clock.now
+            self.on_message(first)
+
+    def leaves(self, message: int, last: int) -> None:
+        if self.buffer is not None:
+            self.clock.at(last, partial(self.left, message), (0, 1))
+
+    def left(self, message: int) -> None:
+        self.inside[int(self.graph.src[message % self.graph.tasks])].remove(message)
+        self.fill(message)
 
     def ended(self, task: int) -> None:
         self.result.end[task] = self.clock.now
@@ -293,10 +337,10 @@ class Ordered:
 
     def serve(self, stay: Stay, port: int) -> None:
         queue = stay.queues[port]
-        while stay.up is not None and queue and queue[0] in self.result.ready:
+        while stay.up is not None and queue and queue[0] in self.result.admitted:
             m = queue.pop(0)
             key = (stay.plane, port)
-            start = max(self.result.ready[m], stay.up, self.free[key])
+            start = max(self.result.admitted[m], stay.up, self.free[key])
             last = self.transmit(m, stay.plane, port, start)
             self.free[key] = last
             known = last + self.fabric.latency_ns + self.fabric.notify_ns
@@ -314,6 +358,7 @@ class Ordered:
         self.result.start[m] = start
         self.result.transfers.append((m, plane, port, size, start, arrival))
         self.clock.at(arrival, lambda: self.tasks.ended(m))
+        self.tasks.leaves(m, last)
         return last
 
     def packet_join(self, message: int) -> None:
@@ -449,8 +494,9 @@ class Timed:
             )
         if pieces:
             self.result.start[message] = min(p[2] for p in pieces)
-            arrival = max(p[3] for p in pieces) + latency
-            self.clock.at(arrival, lambda: self.tasks.ended(message))
+            last = max(p[3] for p in pieces)
+            self.clock.at(last + latency, lambda: self.tasks.ended(message))
+            self.tasks.leaves(message, last)
 
     def stream(self, lanes: list[Lane], left: int) -> list[tuple[int, int, int, int, bool]]:
         """Find the first moment by which all lanes together can have sent everything."""
@@ -542,10 +588,11 @@ def replay(
     iterations: int,
     lookahead_ns: int = 0,
     quantum_bytes: int = 0,
+    nic_buffer_bytes: int | None = None,
 ) -> Replay:
     """Execute an ordered program, or a timed one with direct routing."""
     result, clock = Replay(), Clock()
-    tasks = Tasks(graph, iterations, clock, result)
+    tasks = Tasks(graph, iterations, clock, result, nic_buffer_bytes)
     if isinstance(program, OrderedProgram):
         Ordered(tasks, fabric, program, iterations, lookahead_ns).run()
     else:
