@@ -55,7 +55,7 @@ class ListPlanner(Planner):
     """A planner that decides message by message; subclasses override `choose` and `urgency`.
 
     O(messages x (log messages + pairs of ports)), in plain Python. Raises `UsageError` for a
-    message that no plane can carry.
+    message that no plane can carry, and for what is no choice or no urgency.
     """
 
     def choose(self, choices: list[Choice]) -> Choice:
@@ -72,6 +72,15 @@ class ListPlanner(Planner):
         """
         return np.zeros(problem.graph.tasks, np.int64)
 
+    def _ranks(self, problem: Problem) -> list[float]:
+        """Return what `urgency` said, the most urgent lowest."""
+        said = np.asarray(self.urgency(problem))
+        if said.shape != (problem.graph.tasks,) or said.dtype.kind not in "iuf":
+            what = f"urgency returned {said.dtype} of shape {said.shape}"
+            why = f"it must be numbers of shape ({problem.graph.tasks},), one per task"
+            raise UsageError(what, self.name, why, "return an array like np.zeros(tasks)")
+        return [-number for number in said.tolist()]
+
     def plan(self, problem: Problem) -> OrderedProgram:
         """Play one iteration and return the order in which it used the ports."""
         graph, fabric = problem.graph, problem.fabric
@@ -79,7 +88,7 @@ class ListPlanner(Planner):
         before, after = graph.arcs.before[inside], graph.arcs.after[inside]
         pointer, successor = (a.tolist() for a in csr(before, after, graph.tasks))
         waits = np.bincount(after, minlength=graph.tasks).tolist()
-        rank = (-self.urgency(problem)).tolist()
+        rank = self._ranks(problem)
         message = set(graph.messages.tolist())
         ready_ns = [0] * graph.tasks
         paper = _Paper(fabric)

@@ -19,6 +19,8 @@ from topologies import Fabric, Plane, UsageError, rails
 if TYPE_CHECKING:
     import numpy as np
 
+    from scheduler.model.taskgraph import Int64s
+
 
 class First(ListPlanner):
     """The earliest start, whatever it costs."""
@@ -95,4 +97,26 @@ def test_what_is_no_choice_is_refused() -> None:
     assert str(refused.value).startswith("stranger: choose returned Choice(")
     assert str(refused.value).endswith(
         ", because it must be one of the choices given: return an element of its argument"
+    )
+
+
+class Shy(ListPlanner):
+    """Says for one task only how urgent it is."""
+
+    name = "shy"
+
+    def urgency(self, problem: Problem) -> Int64s:
+        return problem.graph.dur_ns[:1]
+
+
+def test_an_urgency_that_is_not_one_per_task_is_refused() -> None:
+    build = Builder(2)
+    build.message(0, 1, 100, 0)
+    build.compute(0, 10)
+    graph = build.graph()
+    with pytest.raises(UsageError) as refused:
+        Shy().plan(Problem(graph=graph, fabric=rails(nodes=2)))
+    assert str(refused.value) == (
+        "shy: urgency returned int64 of shape (1,), because it must be numbers of shape "
+        f"({graph.tasks},), one per task: return an array like np.zeros(tasks)"
     )
