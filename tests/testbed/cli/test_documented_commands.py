@@ -90,7 +90,17 @@ def execute(
         done.add(command)
         if root or words[0] == "run":
             understood(words)
-            return
+            if (
+                words[0] != "run"
+                or "-o" not in words
+                or (workspace / words[words.index("-o") + 1]).exists()
+            ):
+                return
+            words = ["simulate", *words[1:]]  # so that later commands find its directory
+            try:
+                understood(words)
+            except click.UsageError:
+                return  # it has options of its own
         code, _, err = fluxbed(*reduced(words))
         assert code in MAY_LACK.get(words[0], (0,)), f"{command}: exit {code}\n{err}"
 
@@ -119,6 +129,8 @@ def test_documented_commands_work(execute: Callable[[str], None], document: Path
             source = (ROOT / script[1]).read_text("utf-8")
             for option in re.findall(r" (--[a-z-]+)", command):
                 assert option in source, command
+        elif tests := re.match(r"(?:\w+=\w+ )*\.venv/bin/python -m pytest -q (\S+)", command):
+            assert (ROOT / tests[1]).is_file(), command
         elif module := re.match(r"python -m (experiments\.\w+)", command):
             path = ROOT / module[1].replace(".", "/")
             assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), command

@@ -149,7 +149,7 @@ def test_one_server_of_the_analytical_workload(shared: Path) -> None:
     [
         (
             "0,0,,all_reduce,8,Float,many,6",
-            "line 2: In msg nelems is 'many', because it is a whole number at least 0",
+            "line 2: In msg nelems is 'many', because it must be a whole number at least 0",
         ),
         ("0,0,,all_reduce,8,Whole,1,6", "line 2: dtype is 'Whole', because its bytes are not"),
         ("0,0,,all_reduce,0,Float,1,6", "line 2: Group size is 0, because there are 1 to"),
