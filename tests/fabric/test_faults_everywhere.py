@@ -86,6 +86,7 @@ class Place:
         self._stage = Stage(stack, FACTOR, dry=False)
         self._options: dict[str, Any] = {
             "seed": 1, "budget_ns": 10**8, "lookahead_ns": 0, "iterations": 2, "skip": 1,
+            "nic_buffer_bytes": None,
         }  # fmt: skip
         self._label = TOPOLOGIES[topology]
         self._job: Job = prepare(step(), f"{topology},delay=20us", ExpansionOptions())
