@@ -309,14 +309,18 @@ def write_slot(state: State, plane: int, number: int) -> None:
 
 @lean_kernel
 def tick(state: State, now_ns: int) -> None:
-    """Emit every slot whose request falls at or before now + horizon."""
+    """Emit every slot whose request falls at or before now + horizon, as far as rows go.
+
+    What a call that comes late by more than a horizon leaves out is for the next one.
+    """
     core = state.core
     for plane in range(len(core.planes)):
         if core.planes[plane, PLANE_OPTICAL] == 0 or core.planes[plane, PLANE_SLOTS] == 0:
             continue
         number = core.cursor[C_PLANES + plane]
         until_ns = now_ns + core.rule[R_HORIZON] + core.rule[R_CONTROL]
-        while slot_start_ns(state, plane, number) <= until_ns:
+        room = len(core.actions) - 2 * core.planes[plane, PLANE_PORTS]
+        while slot_start_ns(state, plane, number) <= until_ns and core.cursor[C_ROWS] <= room:
             write_slot(state, plane, number)
             number += 1
         core.cursor[C_PLANES + plane] = number

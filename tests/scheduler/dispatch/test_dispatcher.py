@@ -16,6 +16,7 @@ from scheduler.dispatch._kernels_policy import bring_up, send
 from scheduler.dispatch.layout import new_state, prepare
 from scheduler.dispatch.simulator import simulate, simulate_phases
 from scheduler.kernel import interpreted, kernel
+from scheduler.model.problem import Problem
 from scheduler.model.program import (
     Entry,
     OrderedProgram,
@@ -24,7 +25,9 @@ from scheduler.model.program import (
     TimedProgram,
 )
 from scheduler.model.taskgraph import MESSAGE, Arcs, TaskGraph
+from scheduler.policies.registry import find
 from tests.scheduler.dispatch.test_simulator import check_rules, times
+from tests.scheduler.instances import Builder
 from tests.scheduler.strategies import fabrics, ordered_programs, task_graphs, timed_programs
 from topologies import StalledError, UsageError, rails
 
@@ -304,3 +307,17 @@ def test_programs_that_do_not_fit_are_refused(spoil: Any, what: str) -> None:
 def test_timed_programs_that_do_not_fit_are_refused(program: TimedProgram, what: str) -> None:
     with pytest.raises(UsageError, match=what):
         simulate(messages((0, 1, 9), nodes=2), rails(nodes=2, planes=1), program, iterations=1)
+
+
+def test_a_tick_that_is_very_late_writes_no_more_rows_than_there_are() -> None:
+    fabric = rails(nodes=4, planes=2, delay_ns=1_000)
+    build = Builder(4)
+    build.message(0, 1, 100, 0)
+    graph = build.graph()
+    program = find("rotor-direct").plan(Problem(graph=graph, fabric=fabric))
+    state = new_state(prepare(graph, fabric, program, iterations=1), horizon_ns=10_000)
+    interpreted(dispatch)(state, 0, col.EV_START, 0)
+    written = [interpreted(dispatch)(state, 10**6, col.EV_TICK, 0) for _ in range(40)]
+    assert max(written) <= len(state.core.actions)
+    assert written[0] > 0
+    assert written[-1] == 0  # the rest came with the next ones
