@@ -19,11 +19,10 @@ __all__ = [
     "admit",
     "begin_all",
     "finish",
-    "give_room",
     "leaves",
     "pop",
     "push",
-    "wait_for_room",
+    "take_in",
 ]
 
 # Events of one moment are taken in the order of their codes: kind * KIND + number.
@@ -225,3 +224,17 @@ def begin_all(work: Work, progress: Progress) -> None:
     for task in range(len(work.kind)):
         if work.indegree[task] == 0:
             settle(work, progress, 0, begin(work, progress, task, 0, 0))
+
+
+@lean_kernel
+def take_in(work: Work, progress: Progress, kind: int, task: int, now_ns: int) -> bool:
+    """End a task, take room back or ask for it, as every loop does; False for other events."""
+    if kind == ENDED:
+        finish(work, progress, task, now_ns)
+    elif kind == LEFT:
+        give_room(work, progress, task, now_ns)
+    elif kind == WAITS:
+        wait_for_room(work, progress, task, now_ns)
+    else:
+        return False
+    return True

@@ -43,20 +43,16 @@ from scheduler.dispatch._kernels_events import (
     JOINED,
     KIND,
     KNOWN,
-    LEFT,
     MESSAGE,
     N_FRESH,
     N_HEAP,
     START,
-    WAITS,
     Progress,
     begin_all,
-    finish,
-    give_room,
     leaves,
     pop,
     push,
-    wait_for_room,
+    take_in,
 )
 from scheduler.dispatch._kernels_rows import wire_ns
 from scheduler.kernel import kernel, lean_kernel
@@ -295,17 +291,12 @@ def run_grants(
             return log, size
         now_ns, code = pop(progress)
         kind, arg = code // KIND, code % KIND
-        if kind == ENDED:
-            finish(work, progress, arg, now_ns)
-            if work.kind[arg] == MESSAGE:
+        if take_in(work, progress, kind, arg, now_ns):
+            if kind == ENDED and work.kind[arg] == MESSAGE:
                 if notify_ns == 0:
                     event = EV_ARRIVED
                 else:
                     push(progress, now_ns + notify_ns, KNOWN * KIND + arg)
-        elif kind == LEFT:
-            give_room(work, progress, arg, now_ns)
-        elif kind == WAITS:
-            wait_for_room(work, progress, arg, now_ns)
         elif kind == KNOWN:
             event = EV_ARRIVED
         elif kind == ASKED:

@@ -17,19 +17,15 @@ from scheduler.dispatch._kernels_events import (
     ENDED,
     JOINED,
     KIND,
-    LEFT,
     N_FRESH,
     N_HEAP,
     START,
-    WAITS,
     Progress,
     begin_all,
-    finish,
-    give_room,
     leaves,
     pop,
     push,
-    wait_for_room,
+    take_in,
 )
 from scheduler.dispatch._kernels_grants import carry_out, grown
 from scheduler.dispatch._kernels_rows import wire_ns
@@ -278,14 +274,7 @@ def run_direct(
             return pieces, size
         now_ns, code = pop(progress)
         kind, task = code // KIND, code % KIND
-        if kind == ENDED:
-            finish(work, progress, task, now_ns)
-            continue
-        if kind == LEFT:
-            give_room(work, progress, task, now_ns)
-            continue
-        if kind == WAITS:
-            wait_for_room(work, progress, task, now_ns)
+        if take_in(work, progress, kind, task, now_ns):
             continue
         queue = queues.of[task % tasks]
         if queues.lane_ptr[queue] == queues.lane_ptr[queue + 1]:

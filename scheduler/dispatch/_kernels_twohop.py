@@ -15,19 +15,15 @@ from scheduler.dispatch._kernels_events import (
     ENDED,
     JOINED,
     KIND,
-    LEFT,
     N_FRESH,
     N_HEAP,
     START,
-    WAITS,
     Progress,
     begin_all,
-    finish,
-    give_room,
     leaves,
     pop,
     push,
-    wait_for_room,
+    take_in,
 )
 from scheduler.dispatch._kernels_grants import grown
 from scheduler.dispatch._kernels_relays import (
@@ -160,13 +156,9 @@ def run_two_hops(
             return pieces, size
         now_ns, code = pop(progress)
         kind, arg = code // KIND, code % KIND
-        if kind == ENDED:
-            finish(work, progress, arg, now_ns)
-        elif kind == LEFT:
-            give_room(work, progress, arg, now_ns)
-        elif kind == WAITS:
-            wait_for_room(work, progress, arg, now_ns)
-        elif kind == JOINED:
+        if take_in(work, progress, kind, arg, now_ns):
+            continue
+        if kind == JOINED:
             x, d = work.src[arg], work.dst[arg]
             if relays.pair[x * nodes + d, REACHED] == 0:
                 continue  # it would wait for ever
