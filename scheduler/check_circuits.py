@@ -332,6 +332,25 @@ def _hasty(
 # --- timed programs
 
 
+class _Beat(NamedTuple):
+    """When the slots of a plane begin in its cycle, also by what they join, and that of time 0."""
+
+    offsets_ns: list[int]
+    joining_ns: dict[tuple[int, int], list[int]]
+    initial: int
+
+    @classmethod
+    def of(cls, program: TimedProgram, plane: int) -> _Beat:
+        slots = program.planes[plane]
+        offsets = [slot.offset_ns for slot in slots]
+        joining: dict[tuple[int, int], list[int]] = {}
+        for slot in slots:
+            for pair in enumerate(slot.dst_ports):
+                joining.setdefault(pair, []).append(slot.offset_ns)
+        first = np.searchsorted(offsets, -program.phase_ns % program.period_ns, side="right")
+        return cls(offsets, joining, int(first) - 1)
+
+
 def _apart_ns(t_ns: int, offsets_ns: Sequence[int], period_ns: int) -> int:
     """Return how far a time is from the nearest of the offsets in its period; without any, far."""
     past = t_ns % period_ns
@@ -345,6 +364,7 @@ def _off_beat(
     """Find circuits that are not those of the slot in which they come."""
     circuits = timeline.circuits
     late_at_all = bool(circuits.fault.any())
+    beats = [_Beat.of(program, plane) for plane in range(len(program.planes))]
     columns = (
         circuits.plane.tolist(),
         circuits.src_port.tolist(),
@@ -354,18 +374,16 @@ def _off_beat(
         circuits.down_ns.tolist(),
     )
     for row, (plane, src, dst, dark, up, down) in enumerate(zip(*columns, strict=True)):
-        slots = program.planes[plane]
         start = up if dark == NONE else dark
-        if not slots:
+        if not program.planes[plane]:
             yield f"circuit {row}", f"plane {plane} has no slots"
             continue
-        offsets = [slot.offset_ns for slot in slots]
-        joining = [slot.offset_ns for slot in slots if slot.dst_ports[src] == dst]
+        offsets, joining_ns, initial = beats[plane]
+        joining = joining_ns.get((src, dst), [])
         # that of the slot in force says what is wrong; tolerance may be longer than slots are
         within = (start - program.phase_ns + tolerance_ns) % program.period_ns
         number = int(np.searchsorted(offsets, within, side="right")) - 1
         late = _apart_ns(start - program.phase_ns, joining, program.period_ns)
-        initial = int(np.searchsorted(offsets, -program.phase_ns % program.period_ns, "right")) - 1
         stood = start <= fabric.control_ns + tolerance_ns and offsets[initial] in joining
         if circuits.fault[row] == 1:
             continue  # its slot cannot be told from the time it came
