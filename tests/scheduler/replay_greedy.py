@@ -12,7 +12,7 @@ from collections import defaultdict
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tests.scheduler.replay import Clock, Replay, Tasks
+from tests.scheduler.replay_parts import Clock, Replay, Tasks
 from topologies import Circuit
 
 if TYPE_CHECKING:

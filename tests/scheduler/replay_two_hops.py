@@ -8,7 +8,8 @@ from collections import defaultdict, deque
 from itertools import count
 from typing import TYPE_CHECKING
 
-from tests.scheduler.replay import Clock, Lane, Replay, Tasks, Timed, wire_ns
+from tests.scheduler.replay import Lane, Timed
+from tests.scheduler.replay_parts import Clock, Replay, Tasks, wire_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scheduler.model.program import Program
     from scheduler.model.taskgraph import TaskGraph
     from scheduler.model.timeline import Timeline
-    from tests.scheduler.replay import Replay
+    from tests.scheduler.replay_parts import Replay
     from topologies import Fabric
 
 __all__ = ["SCHEDULERS", "complaints", "workload"]

@@ -26,7 +26,8 @@ from scheduler.model.program import (
 )
 from scheduler.model.taskgraph import MESSAGE, Arcs, TaskGraph
 from scheduler.policies.registry import find
-from tests.scheduler.dispatch.test_simulator import check_rules, times
+from tests.scheduler.dispatch.agreement import times
+from tests.scheduler.dispatch.test_simulator import check_rules
 from tests.scheduler.instances import Builder
 from tests.scheduler.strategies import fabrics, ordered_programs, task_graphs, timed_programs
 from topologies import StalledError, UsageError, rails
