@@ -198,16 +198,23 @@ def restore(files: Iterable[tuple[str, bytes]]) -> Workload | None:
 
 
 def _read(path: str, data: bytes) -> tuple[str, int, list[dict[str, Any]]] | None:
-    """Return a file's header, rank and nodes as attributes; None if another tool wrote it."""
+    """Return a file's header, rank and nodes as attributes; None if another tool wrote it.
+
+    Raises `InputError` where the header or the rank is not of its type.
+    """
     messages = frames(data, path)
     known = attributes(GlobalMetadata.FromString(next(messages, b"")))
     if not {_HEADER, _RANK} <= known.keys():
         return None
+    header, rank = known[_HEADER], known[_RANK]
+    if not isinstance(header, str) or not isinstance(rank, int):
+        why = f"{_HEADER} or {_RANK} is of another type"
+        raise InputError("it is not as fluxbed wrote it", path, why, "export it again")
     rows = []
     for message in messages:
         node = Node.FromString(message)
         rows.append({**attributes(node), "id": node.id, "deps": list(node.data_deps)})
-    return known[_HEADER], known[_RANK], rows
+    return header, rank, rows
 
 
 def _operation(parts: Mapping[int, dict[str, Any]], ids: Mapping[int, int]) -> Operation:

@@ -225,6 +225,16 @@ def test_any_change_to_an_export_is_read_or_refused(data: Any, alone: bytes) -> 
     assert read_or_refused(bytes(changed))
 
 
+def test_a_header_of_another_type_is_refused(alone: bytes) -> None:
+    changed = alone.replace(b"fluxbed_header\xea\x01", b"fluxbed_header\xfa\x01")  # a string: bytes
+    with pytest.raises(InputError) as refused:
+        restore([("noise.et", changed)])
+    assert str(refused.value) == (
+        "noise.et: it is not as fluxbed wrote it, because fluxbed_header or fluxbed_rank is of "
+        "another type: export it again"
+    )
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """One rank's computations and a group of itself."""
