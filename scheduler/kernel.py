@@ -184,12 +184,30 @@ def compile_all() -> None:
     """Compile every kernel there is into the cache, once per state of their sources.
 
     Provisioning calls this, so that the first command of a user does not wait for the compiler.
+    One process per processor, and the last registered, the engine's, first: it lasts longest.
     """
     directory = cache_directory()
     if directory is not None and (directory / "complete").exists():
         return
-    for path in _sources():
-        importlib.import_module(".".join(path.relative_to(_ROOT).with_suffix("").parts))
-    warm_up()
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    _import_all()
+    if directory is None or os.cpu_count() == 1:
+        warm_up()
+    else:
+        with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(_warm_up_one, reversed(range(len(_warm_ups)))))
     if directory is not None:
         (directory / "complete").touch()
+
+
+def _import_all() -> None:
+    for path in _sources():
+        importlib.import_module(".".join(path.relative_to(_ROOT).with_suffix("").parts))
+
+
+def _warm_up_one(position: int) -> None:
+    """Warm up what is `position`-th in the order of registration, in a process of its own."""
+    _import_all()
+    _warm_ups[position]()

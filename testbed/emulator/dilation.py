@@ -37,7 +37,9 @@ _LATE_SHARE: Final = 0.0025
 _FRAME_SHARE: Final = 0.01
 _FRAMES_PER_SLOT: Final = 50
 _LEAST_IDLE: Final = 0.1
+_LATE_HOPS: Final = 2
 _STEP: Final = 1.25
+_MOST_GROWTH: Final = 16
 _LEAST_FACTOR: Final = 0.01
 _MOST_FACTOR: Final = 1e6
 
@@ -83,7 +85,10 @@ def choose(
       wakes up later than in the measurement, by up to four times;
     - the frames of an iteration are no more than half of what this machine carries meanwhile;
     - a slot of a timed program holds 50 frames at least;
-    - the iteration simulated with frames and guard is within 1 % of the ideal one.
+    - the iteration of a timed program simulated with frames and guard is within 1 % of the ideal
+      one, and no more than 1 % longer when everything arrives two hops late: what just fits into a
+      slot must not need another one on this machine. With two hops every frame chooses its relay,
+      so the size of frames always shows, and only lateness is held against the simulation.
 
     Raises what `simulate` raises, and `UsageError` for a factor that is not positive.
     """
@@ -112,14 +117,14 @@ def choose(
         return dilation(factor, "given")
     bounds = _bounds(case, capacity, frames)
     bound_by, least = max(bounds.items(), key=lambda item: item[1])
-    chosen = _two_digits(least)
-    while not _close_enough(case, dilation(chosen, bound_by)):
-        bound_by, chosen = "frame size", _two_digits(chosen * _STEP)
-        if chosen > _MOST_FACTOR:
-            why = "frames stay too coarse for its slots"
-            fix = "choose longer slots, or give a dilation"
-            raise UsageError("no dilation suits this program", "dilation", why, fix)
-    return dilation(chosen, bound_by)
+    late_ns = _LATE_HOPS * capacity.hop_p99_ns
+    chosen = first = _two_digits(least)
+    while chosen <= _MOST_GROWTH * first:
+        if _close_enough(case, dilation(chosen, bound_by), late_ns):
+            return dilation(chosen, bound_by if chosen == first else "slots")
+        chosen = _two_digits(chosen * _STEP)
+    # some slots fit to the ns, at any dilation: what these frames do then is the prediction
+    return dilation(first, bound_by)
 
 
 class _Case(NamedTuple):
@@ -195,20 +200,30 @@ def _slot_bytes(fabric: Fabric, program: TimedProgram) -> Iterator[float]:
                 yield (length_ns - plane.delay_ns) * plane.rate_bps / 8e9
 
 
-def _close_enough(case: _Case, dilation: Dilation) -> bool:
-    """Say whether frames and guard change the prediction by no more than 1 %."""
+def _close_enough(case: _Case, dilation: Dilation, late_ns: float) -> bool:
+    """Say whether frames, guard and lateness (wall) change the prediction by no more than 1 %."""
     if not isinstance(case.program, TimedProgram):
         return True  # messages are atomic: how they are cut does not show
+    latency_ns = case.fabric.latency_ns + math.ceil(late_ns / dilation.factor)
+    on_time = _end_ns(case, case.fabric, dilation)
+    late = _end_ns(case, dataclasses.replace(case.fabric, latency_ns=latency_ns), dilation)
+    ideal = case.end_ns if case.program.routing == "direct" else on_time
+    return max(abs(on_time - ideal), late - ideal) <= _FRAME_SHARE * ideal
+
+
+def _end_ns(case: _Case, fabric: Fabric, dilation: Dilation) -> int:
+    """Return when all iterations end on `fabric` with the frames and the guard of `dilation`."""
+    assert isinstance(case.program, TimedProgram)
     ends = iteration_ends(
         case.graph,
-        case.fabric,
+        fabric,
         case.program,
         iterations=case.iterations,
         quantum_bytes=dilation.quantum_bytes,
         guard_ns=max(dilation.guard_ns, case.program.guard_ns),
         lookahead_ns=case.lookahead_ns,
     )
-    return bool(abs(int(ends[-1]) - case.end_ns) <= _FRAME_SHARE * case.end_ns)
+    return int(ends[-1])
 
 
 def _two_digits(value: float) -> float:

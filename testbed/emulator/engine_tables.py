@@ -99,6 +99,17 @@ def _most_transfers(layout: Layout, circuits: int, quantum_bytes: int) -> int:
     return messages * len(layout.planes) + circuits
 
 
+def _most_extents(layout: Layout, transfers: int, quantum_bytes: int) -> int:
+    """Bound the runs of bytes received in order: one per transfer, and those that losses cut.
+
+    Circuits of several planes between the same two nodes take frames of one message in turns: then
+    every frame may begin a run.
+    """
+    shared = isinstance(layout.program, TimedProgram) and len(layout.planes) > 1
+    frames = _most_frames(layout, quantum_bytes) if shared else 0
+    return transfers + frames + _FLYING + _SPARE
+
+
 def _most_frames(layout: Layout, quantum_bytes: int) -> int:
     """Return how many frames of full size the messages make, each one's last less than full."""
     return int((-(-layout.work.size_bytes // quantum_bytes)).sum())
@@ -151,6 +162,7 @@ def new_engine(
         faults = np.zeros((0, e.FAULT_COLUMNS), np.int64)
     circuits = _most_circuits(layout, limit_ns)
     transfers = _most_transfers(layout, circuits, dilation.quantum_bytes) + len(faults) * ports
+    extents = _most_extents(layout, transfers, dilation.quantum_bytes)
     timers = 2 * total + 16 + _most_planned(layout) + len(faults) + _FLYING
     tables = e.Engine(
         numbers=np.zeros(e.NUMBERS, np.int64),
@@ -165,7 +177,7 @@ def new_engine(
         voq=np.full((nodes * nodes, 2), NONE, np.int64),
         transfers=np.full((transfers, e.TRANSFER_COLUMNS), 0, np.int64),
         circuits=np.full((circuits, e.CIRCUIT_COLUMNS), NONE, np.int64),
-        extents=np.full((transfers + _FLYING + _SPARE, e.EXTENT_COLUMNS), NONE, np.int64),
+        extents=np.full((extents, e.EXTENT_COLUMNS), NONE, np.int64),
         flying=np.full((_FLYING, e.FLYING_COLUMNS), NONE, np.int64),
         psn=np.full((ports, ports, 2), 0, np.int64),
         timers=np.full((timers, e.TIMER_COLUMNS), NONE, np.int64),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from instances import Builder, direct, ring  # (its path was just added)
 
 from scheduler.dispatch.simulator import simulate
 from scheduler.model.problem import Problem
-from scheduler.model.program import Entry, OrderedProgram, TimedProgram
+from scheduler.model.program import Entry, OrderedProgram, Slot, TimedProgram
 from scheduler.policies.rotor import RotorDirect, RotorVlb
 from testbed.emulator.capacity import Capacity
 from testbed.emulator.dilation import _two_digits, choose, critical_messages, dilate
@@ -119,7 +120,7 @@ def test_frames_are_fine_enough_for_slots() -> None:
     program = RotorDirect(slot_ns=200_000).plan(Problem(graph=graph, fabric=fabric))
     chosen = choose(graph, fabric, program, CAPACITY)
     slot_bytes = 100_000 * fabric.planes[0].rate_bps / 8e9
-    assert chosen.bound_by in ("frames per slot", "frame size")
+    assert chosen.bound_by in ("frames per slot", "slots")
     assert slot_bytes / chosen.quantum_bytes >= 50
     assert chosen.guard_ns * chosen.factor >= 50_000
     ideal, framed = (
@@ -127,6 +128,35 @@ def test_frames_are_fine_enough_for_slots() -> None:
         for how in ({}, {"quantum_bytes": chosen.quantum_bytes, "guard_ns": chosen.guard_ns})
     )
     assert framed == pytest.approx(ideal, rel=0.01)
+
+
+def test_what_just_fits_into_a_slot_fits_on_a_late_machine_too() -> None:
+    # node 1 answers after a computation, and 5 us of the slot are left
+    build = Builder(2)
+    before = build.compute(0, 5_000_000)
+    first = build.message(0, 1, 1_000_000, build.op(), group=0)
+    work = build.compute(1, 100_000)
+    answer = build.message(1, 0, 28_500_000, build.op(), group=1)
+    last = build.compute(0, 0)
+    build.arc(before, first)
+    build.arc(first, work)
+    build.arc(work, answer)
+    build.arc(answer, last)
+    build.arc(last, before, distance=1)
+    graph, fabric = build.graph(), rails(nodes=2, planes=1, delay_ns=100_000)
+    slots = (Slot(0, (1, 0)), Slot(500_000, (1, 0)))
+    program = TimedProgram(period_ns=1_000_000, planes=(slots,))
+    chosen = choose(graph, fabric, program, CAPACITY, iterations=1)
+    assert chosen.bound_by == "slots"
+
+    def ends_ns(late_ns: int) -> int:
+        slow = dataclasses.replace(fabric, latency_ns=fabric.latency_ns + late_ns)
+        framed = {"quantum_bytes": chosen.quantum_bytes, "guard_ns": chosen.guard_ns}
+        return int(simulate(graph, slow, program, iterations=1, **framed).end_ns.max())
+
+    late_ns = round(2 * CAPACITY.hop_p99_ns / chosen.factor)
+    assert ends_ns(late_ns) <= 1.01 * ends_ns(0)
+    assert ends_ns(40 * late_ns) > ends_ns(0) + fabric.planes[0].delay_ns
 
 
 def test_all_ports_together_send_half_of_what_was_measured() -> None:
