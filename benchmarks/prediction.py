@@ -25,6 +25,7 @@ from scheduler.model.expansion import expand
 from scheduler.model.nic import account_nics
 from scheduler.model.options import ExpansionOptions
 from scheduler.model.problem import Problem
+from scheduler.model.program import TimedProgram
 from scheduler.policies.registry import find
 from testbed.emulator.capacity import measure_capacity
 from testbed.emulator.dilation import choose
@@ -184,7 +185,8 @@ def measure_all(options: argparse.Namespace, known: set[tuple[Any, ...]]) -> Non
                     ]
                     written = iter(row for row in rows if (*key, row["ratio"]) not in known)
                 else:
-                    iterations = 2 if chosen.startswith("rotor") else options.iterations
+                    timed = isinstance(program, TimedProgram)  # their iterations last long
+                    iterations = 2 if timed else options.iterations
                     case = Case(graph, fabric, program, network, iterations)
                     written = rows_of(key, case, options.repeat, known)
                 for row in written:
