@@ -74,14 +74,70 @@ def found(frame: pl.DataFrame) -> list[str]:
     return [
         "This is a consistency check of what is published, not a reproduction of published "
         "numbers: what the abstract leaves open is an axis, and a cell is one combination.",
+        *_largest(core, paper),
         *_iteration(core, paper),
         *_claim(paper),
+        *_reconfigurations(paper),
         *_nic(core),
         *_not_winning(core),
         *_optimality(core),
         *_controller(done),
         *_scale_up(plain),
     ]
+
+
+def _largest(core: Sequence[Cell], paper: Sequence[Cell]) -> list[str]:
+    """Return the largest ratios of all, each with injection, duty and cell."""
+    tuned = tuple(name for name, _ in _PERIODIC if name.endswith("-tuned"))
+    plain = tuple(name for name, _ in _PERIODIC if name not in tuned)
+    rows = []
+    for kind, names in (("paper parameters", plain), ("tuned", tuned), ("best other", ())):
+        pairs = [
+            (row, cell["flux"])
+            for cell in paper
+            for row in ([cell[n] for n in names if n in cell] if names else [best_other(cell)])
+            if row is not None
+        ]
+        if not pairs:
+            continue
+        row, flux = max(pairs, key=lambda pair: time_of(pair[0]) / time_of(pair[1]))
+        light = f"{100 * (1 - row['dark_fraction']):.0f} % light"
+        line = [kind, f"{times(time_of(row) / time_of(flux))}: {_who(row)}, {light}"]
+        for injection in _KINDS:
+            field = f"nic_peak_bytes_{injection}"
+            finite = [pair for pair in pairs if pair[1][field]]
+            if not finite:
+                line.append("-")
+                continue
+            row, flux = max(finite, key=lambda pair, f=field: pair[0][f] / pair[1][f])  # type: ignore[misc]
+            said = f"{times(row[field] / flux[field])}: {_who(row)}"
+            nothing = sum(not cell["flux"][field] for cell in paper)
+            line.append(said + (f"; unbounded in {nothing} cells" if nothing else ""))
+        rows.append(line)
+    heads = ["against", "iteration time", "NIC peak, eager", "NIC peak, paced"]
+    return [
+        "## The largest ratios to Flux",
+        f"In the {len(paper)} cells with tau up to 1 ms; unbounded where Flux leaves nothing waiting in any NIC. The best other is the one with the shortest iteration of the cell.",
+        table(heads, rows),
+        _short(core),
+    ]
+
+
+def _who(row: Row) -> str:
+    return f"{row['scheduler']}, {cell_name(row)}"
+
+
+def _short(core: Sequence[Cell]) -> str:
+    """Say in one sentence where Flux is beaten."""
+    beaten = [
+        (time_of(cell["flux"]) / time_of(best), best)
+        for cell in core
+        if (best := best_other(cell)) and time_of(best) < time_of(cell["flux"]) / TIED
+    ]
+    if not beaten:
+        return f"In none of all {len(core)} cells another scheduler is more than 0.1 % faster."
+    ratio, row = max(beaten, key=lambda pair: pair[0])
+    return f"Flux does not win in {len(beaten)} of all {len(core)} cells: there another is more than 0.1 % faster, at most {times(ratio)} ({_who(row)}); below more of it."
 
 
 def _iteration(core: Sequence[Cell], paper: Sequence[Cell]) -> list[str]:
@@ -175,6 +231,33 @@ def _claim(paper: Sequence[Cell]) -> list[str]:
         table(["cells", "rotor-direct", "its best slot", "bvn", "its best slot", "greedy"], rows),
     ]
     return parts
+
+
+def _reconfigurations(paper: Sequence[Cell]) -> list[str]:
+    """Return who changes circuits more and less often than Flux, and whether that pays."""
+    said = []
+    for name, published in (
+        ("rotor-direct", "changes circuits more often, and competes at small tau"),
+        ("bvn", "changes them less often, and is slower all the same"),
+    ):
+        pairs = [
+            (cell[name]["reconfigurations"] / cell["flux"]["reconfigurations"], cell)
+            for cell in paper
+            if name in cell and cell["flux"]["reconfigurations"]
+        ]
+        if not pairs:
+            continue
+        fewer = [cell for ratio, cell in pairs if ratio < 1]
+        slower = sum(time_of(cell[name]) > TIED * time_of(cell["flux"]) for cell in fewer)
+        least = min(cell["flux"]["topology.delay_ns"] for _, cell in pairs)
+        fastest = [r for r, row in ratios(paper, name) if row["topology.delay_ns"] == least]
+        said.append(
+            f"{name} is published as one that {published}: here it changes {times(middle(r for r, _ in pairs))} as "
+            f"often as Flux (median of {len(pairs)} cells), less often in {len(fewer)}"
+            + (f", slower in {slower} of those" if fewer else "")
+            + f"; at tau = {format_duration(least)} it takes {times(middle(fastest))} of Flux's time (median)."
+        )
+    return ["## Reconfigurations", *said] if said else []
 
 
 def _nic(core: Sequence[Cell]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from experiments.pages import findings, headline
+from experiments.pages.claims import held_against
 from experiments.pages.tables import good, percent, table
 from testbed.report.figure import name_of, settings_of
 from testbed.sweep.figures import compose_figure
@@ -27,6 +28,7 @@ FINDINGS: Final[Mapping[str, Callable[[pl.DataFrame], list[str]]]] = {
     "switch-speed": findings.switch_speed,
     "parallelism": findings.parallelism,
     "jitter": findings.jitter,
+    "nic-buffer": findings.nic_buffer,
     "scale": findings.scale,
     "ablation": findings.ablation,
 }
@@ -39,6 +41,7 @@ def page_of(name: str, experiment: Experiment, points: Sequence[Point], frame: p
     parts = [f"# {experiment.title}", *_what_was_run(name, points, frame)]
     if name in FINDINGS:
         parts += FINDINGS[name](frame)
+    parts += held_against(name, frame)
     emulated = frame.filter(pl.col("mode") == "run")
     if len(emulated):
         parts += _emulated(emulated)

@@ -13,6 +13,8 @@ from topologies.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from testbed.report.figure import Interval
+
 __all__ = ["command"]
 
 
@@ -38,6 +40,12 @@ __all__ = ["command"]
 )
 @click.option("--relative-to", metavar="VALUE", help="Divide by the point of this line, as flux.")
 @click.option(
+    "--map",
+    "value",
+    metavar="COLUMN",
+    help="A map over x and y instead: this column's ratio of the best other to --relative-to.",
+)
+@click.option(
     "--interval",
     type=click.Choice(["quartiles", "range"]),
     default="quartiles",
@@ -51,18 +59,33 @@ __all__ = ["command"]
     type=click.Path(path_type=Path, dir_okay=False),
     help="The figure to write: .pdf, .svg or .png.",
 )
-def command(sweep: Path, output: Path, where: tuple[str, ...], **chosen: Any) -> None:  # noqa: ANN401
+def command(
+    sweep: Path,
+    output: Path,
+    where: tuple[str, ...],
+    value: str | None,
+    interval: Interval,
+    **chosen: Any,  # noqa: ANN401 (columns, as both kinds of figure take them)
+) -> None:
     """Draw the table of SWEEP, a directory that sweep wrote, and print the figure's caption.
 
     Example: fluxbed figure runs/switch-speed -x topology.delay -y iteration_ns -o speed.pdf
     """
     from testbed.report.figure import compose
     from testbed.report.figure_drawing import draw
+    from testbed.report.figure_map import compose_map, draw_map
     from testbed.sweep import read_table
 
-    picture = compose(read_table(sweep), where=_conditions(where), **chosen)
-    draw(picture, output)
-    click.echo(picture.caption)
+    frame, chosen["where"] = read_table(sweep), _conditions(where)
+    if value is None:
+        picture = compose(frame, interval=interval, **chosen)
+        draw(picture, output)
+        caption = picture.caption
+    else:
+        mapped = compose_map(frame, value=value, **chosen)
+        draw_map(mapped, output)
+        caption = mapped.caption
+    click.echo(caption)
     note(f"written: {output}")
 
 

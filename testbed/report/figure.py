@@ -22,9 +22,10 @@ __all__ = ["Interval", "Panel", "Picture", "Series", "compose", "settings_of"]
 Interval: TypeAlias = Literal["quartiles", "range"]
 
 _SETTINGS: Final = ("synth.", "workload.", "topology.", "expansion.")
+_UNPLANNED: Final = ("nic_buffer", "jitter", "jitter_seed", "straggler", "skew", "faults")
 _PLAIN: Final = (
     "mode", "label", "scheduler", "seed", "budget", "lookahead", "iterations", "skip", "phases",
-    "dilation",
+    "dilation", *_UNPLANNED,
 )  # fmt: skip
 _NO_AXIS: Final = ("label", "phases")  # a name decides nothing, and y is of the first phase
 _UNITS: Final = ("_ns", "_bps", "_bytes")
@@ -106,19 +107,19 @@ def compose(
         why = f"it is of type {frame[y].dtype}"
         raise UsageError(f"{y!r} has no numbers", "figure", why, "choose another -y")
     for name, values in (where or {}).items():
-        frame = frame.filter(_text(name).is_in(list(values)))
+        frame = frame.filter(as_text(name).is_in(list(values)))
     asked = len(frame)
     frame = frame.filter(pl.col(y).is_not_null() & pl.col(x).is_not_null())
     failed = asked - len(frame)
     if relative_to is not None:
-        frame = _relative(frame, y, by, relative_to)
+        frame = divided(frame, y, by, relative_to)
     if frame.is_empty():
         why = "no row has all that is asked for"
         raise UsageError("nothing is left to draw", "figure", why, "ask for less with --where")
     number = _numeric(frame, x)
     groups = frame.group_by(facets, maintain_order=True) if facets else [((), frame)]
     panels = tuple(
-        Panel(tuple(map(_word, key)), _series(part, number, y, by, interval))
+        Panel(tuple(map(as_word, key)), _series(part, number, y, by, interval))
         for key, part in groups
     )
     return Picture(
@@ -132,11 +133,11 @@ def compose(
     )
 
 
-def _text(name: str) -> pl.Expr:
+def as_text(name: str) -> pl.Expr:
     return pl.col(name).cast(pl.String).fill_null(_UNSET)
 
 
-def _word(value: object) -> str:
+def as_word(value: object) -> str:
     return (
         _UNSET if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )
@@ -151,11 +152,11 @@ def _numeric(frame: pl.DataFrame, name: str) -> str:
     return name
 
 
-def _relative(frame: pl.DataFrame, y: str, by: str, relative_to: str) -> pl.DataFrame:
+def divided(frame: pl.DataFrame, y: str, by: str, relative_to: str) -> pl.DataFrame:
     same = [name for name in settings_of(frame) if name not in (by, *_NO_AXIS)]
-    base = frame.filter(_text(by) == relative_to).select(*same, pl.col(y).alias("_base"))
+    base = frame.filter(as_text(by) == relative_to).select(*same, pl.col(y).alias("_base"))
     if base.is_empty():
-        known = ", ".join(map(_word, frame[by].unique(maintain_order=True)))
+        known = ", ".join(map(as_word, frame[by].unique(maintain_order=True)))
         what = f"there is no {by} {relative_to!r}"
         raise UsageError(what, "figure", f"there are {known}", "choose one of them")
     joined = frame.join(base.unique(same), on=same, how="inner", nulls_equal=True)
@@ -172,10 +173,10 @@ def _series(frame: pl.DataFrame, x: str, y: str, by: str, interval: Interval) ->
     if frame[x].dtype.is_numeric():
         reduced = reduced.sort(x, maintain_order=True)
     else:
-        reduced = reduced.with_columns(pl.col(x).map_elements(_word, pl.String))
+        reduced = reduced.with_columns(pl.col(x).map_elements(as_word, pl.String))
     return tuple(
         Series(
-            _word(name),
+            as_word(name),
             *(tuple(part[column].to_list()) for column in (x, "median", "low", "high")),
         )
         for name in frame[by].unique(maintain_order=True)
@@ -198,6 +199,9 @@ _NAMES: Final = {
     "delay_over_window": "τ over the compute between collectives",
     "peers_per_port": "distinct peers per port",
     "plan_wall_s": "planning time (s)",
+    "nic_buffer": "NIC buffer",
+    "ranks": "GPUs",
+    "jitter": "jitter of computing times (standard deviation over mean)",
 }
 
 
@@ -225,24 +229,7 @@ def _caption(
     x, y, by, *facets = drawn
     what = name_of(y) + (f" over that of {relative_to}" if relative_to else "")
     sentences = [f"{what[:1].upper()}{what[1:]} against {name_of(x)}, by {name_of(by)}."]
-    fixed: dict[str, list[str]] = {}
-    varied = []
-    for name in settings_of(frame):
-        if name in (x, by, *facets, "mode", "iterations", "skip"):
-            continue
-        values = [_word(value) for value in frame[name].unique(maintain_order=True)]
-        if len(values) > 1 and name in _NO_AXIS:
-            continue
-        if len(values) > 1:
-            varied.append(f"{name_of(name)} {', '.join(values)}")
-        elif values != [_UNSET]:
-            itself = name.rpartition(".")[2] in ("model", "name", "path", "algorithm")
-            text = values[0] if itself else f"{name_of(name)} {values[0]}"
-            fixed.setdefault(_ROOMS.get(name.partition(".")[0], "Planning"), []).append(text)
-    sentences += [f"{room}: {', '.join(texts)}." for room, texts in fixed.items()]
-    sentences += [_origin(frame), _injection(y), _window(frame)]
-    if varied:
-        sentences.append(f"Over {'; '.join(varied)}.")
+    sentences += said_of(frame, y, (x, by, *facets))
     counts = frame.group_by(x, by, *facets).len()["len"].to_list()
     if max(counts) > 1:
         span = "quartiles" if interval == "quartiles" else "the whole range"
@@ -250,7 +237,31 @@ def _caption(
         sentences.append(f"Marks are medians, bars {span}, of {each} points each.")
     if failed:
         sentences.append(f"Points without a result, not shown: {failed}.")
-    return " ".join(sentence for sentence in sentences if sentence)
+    return " ".join(sentences)
+
+
+def said_of(frame: pl.DataFrame, y: str, drawn: Sequence[str]) -> list[str]:
+    """Return what a caption says of the points: settings that no axis in `drawn` shows, window."""
+    fixed: dict[str, list[str]] = {}
+    varied = []
+    for name in settings_of(frame):
+        if name in (*drawn, "mode", "iterations", "skip"):
+            continue
+        values = [as_word(value) for value in frame[name].unique(maintain_order=True)]
+        if len(values) > 1 and name in _NO_AXIS:
+            continue
+        if len(values) > 1:
+            varied.append(f"{name_of(name)} {', '.join(values)}")
+        elif values != [_UNSET]:
+            itself = name.rpartition(".")[2] in ("model", "name", "path", "algorithm")
+            text = values[0] if itself else f"{name_of(name)} {values[0]}"
+            room = "Execution" if name in _UNPLANNED else "Planning"
+            fixed.setdefault(_ROOMS.get(name.partition(".")[0], room), []).append(text)
+    sentences = [f"{room}: {', '.join(texts)}." for room, texts in fixed.items()]
+    sentences += [_origin(frame), _injection(frame, y), _window(frame)]
+    if varied:
+        sentences.append(f"Over {'; '.join(varied)}.")
+    return sentences
 
 
 _ORIGINS: Final = {"simulate": "simulated", "run": "emulated with real packets"}
@@ -261,11 +272,13 @@ def _origin(frame: pl.DataFrame) -> str:
     return f"{' and '.join(found).capitalize()}."
 
 
-def _injection(y: str) -> str:
+def _injection(frame: pl.DataFrame, y: str) -> str:
     if y.endswith("eager"):
         return "Injection: eager, a ready message's bytes wait in the NIC."
     if y.endswith("paced"):
         return "Injection: paced, a window of rate x 2 us + 4096 B is held per queue in service."
+    if "nic_buffer" in frame.columns and (frame["nic_buffer"] != "unlimited").any():
+        return "Injection: eager, into NICs of finite buffers; what finds no room waits in the GPU."
     return "Injection: unlimited NIC buffers, which never change timing."
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from testbed.report.colours import base_of, colours_of
@@ -15,14 +16,15 @@ from testbed.report.figure import name_of
 from topologies.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from testbed.report.figure import Panel, Picture, Series
 
-__all__ = ["FORMATS", "draw"]
+__all__ = ["FORMATS", "draw", "page"]
 
 FORMATS: Final = (".pdf", ".svg", ".png")
 _MARKS: Final = "osD^vP*X<>ph"
@@ -38,6 +40,7 @@ _FEW_DECADES: Final = 300  # below, 2 and 5 are labelled too
 _PLAIN_BELOW: Final = 50_000  # a larger axis counts in powers of ten
 _PANEL_INCHES: Final = (3.1, 2.35)
 _LEGEND_INCHES: Final = 1.5
+_LETTERS_PER_INCH: Final = 17.8  # of a caption
 _STYLE: Final[dict[Any, Any]] = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -93,31 +96,58 @@ def _looks(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 def draw(picture: Picture, output: Path) -> None:
     """Write `picture` to a .pdf, .svg or .png file. Raises `UsageError` where it cannot be."""
+    grid = _grid(picture)
+    title = name_of(picture.y)
+    with page(
+        output,
+        title,
+        picture.caption,
+        panel_inches=_PANEL_INCHES,
+        grid=grid,
+        beside_inches=_LEGEND_INCHES,
+    ) as made:
+        figure, axes = made
+        _fill(picture, axes, grid[1])
+        handles: dict[str, Any] = {}
+        for each in axes.flat:
+            found, labels = each.get_legend_handles_labels()
+            handles |= dict(zip(labels, found, strict=True))
+        figure.legend(handles.values(), handles, loc="outside right upper", title=picture.by)
+
+
+@contextmanager
+def page(
+    output: Path,
+    title: str,
+    caption: str,
+    *,
+    panel_inches: tuple[float, float],
+    grid: tuple[int, int],
+    beside_inches: float = 0.0,
+) -> Iterator[tuple[Figure, Any]]:
+    """Yield a figure and its axes, rows by columns, over its caption; written at the end.
+
+    Raises `UsageError` where `output` is no figure's name or cannot be written.
+    """
     if output.suffix not in FORMATS:
         why = f"figures are {', '.join(FORMATS)}"
         raise UsageError("it is no kind of figure", str(output), why, "name a .pdf file")
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    rows, columns = _grid(picture)
-    caption = textwrap.wrap(picture.caption, width=max(60, 56 * columns + 26))
-    width = _PANEL_INCHES[0] * columns + _LEGEND_INCHES
-    below = 0.12 + 0.135 * len(caption)
-    height = _PANEL_INCHES[1] * rows + below + 0.15
+    rows, columns = grid
+    width = panel_inches[0] * columns + beside_inches
+    lines = textwrap.wrap(caption, width=round(width * _LETTERS_PER_INCH))
+    below = 0.12 + 0.135 * len(lines)
+    height = panel_inches[1] * rows + below + 0.15
     dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(output.suffix, {})
-    about = {"Title": name_of(picture.y), _ABOUT[output.suffix]: picture.caption}
+    about = {"Title": title, _ABOUT[output.suffix]: caption}
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         share = below / height
         figure.get_layout_engine().set(rect=(0, share, 1, 1 - share))  # type: ignore[union-attr,call-arg]
-        axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-        _fill(picture, axes, columns)
-        handles: dict[str, Any] = {}
-        for each in axes.flat:
-            found, labels = each.get_legend_handles_labels()
-            handles |= dict(zip(labels, found, strict=True))
-        figure.legend(handles.values(), handles, loc="outside right upper", title=picture.by)
-        figure.text(0.06 / width, 0.05 / height, "\n".join(caption), fontsize=7, va="bottom")
+        yield figure, figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        figure.text(0.06 / width, 0.05 / height, "\n".join(lines), fontsize=7, va="bottom")
         try:
             figure.savefig(output, dpi=160, metadata={**about, **dates})
         except OSError as error:

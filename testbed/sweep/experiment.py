@@ -151,7 +151,10 @@ class Grid(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class FigureSpec(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A figure of the table, as the options of `fluxbed figure` say it; `name` is its file's."""
+    """A figure of the table, as the options of `fluxbed figure` say it; `name` is its file's.
+
+    With `map` it is a map: that column's ratio of the best other to `relative_to`, over x and y.
+    """
 
     name: Annotated[str, Meta(pattern="^[a-z0-9-]+$")]
     x: str
@@ -160,6 +163,7 @@ class FigureSpec(Struct, forbid_unknown_fields=True, kw_only=True):
     facets: Annotated[list[str], Meta(max_length=2)] = []
     where: dict[str, Annotated[list[str], Meta(min_length=1)]] = {}
     relative_to: str | None = None
+    map: str | None = None
     interval: Literal["quartiles", "range"] = "quartiles"
 
 

@@ -36,12 +36,13 @@ def made_up(point: Point) -> dict[str, Any]:
         "proven_optimal": base == "flux",
         "nic_peak_bytes_eager": 0 if base == "flux" else 1000,
         "nic_peak_bytes_paced": 500,
+        "reconfigurations": 100.0,
         "dark_fraction": 0.1,
         "ranks": 8,
         "tasks": 100,
         "compute_window_ns": 1e5,
         "delay_over_window": delay[1] / 1e5,
-        "peers_per_port": 2.0,
+        "peers_per_port": int(point.get("synth.tp", 4)) / int(point.get("topology.planes", 2)),
         "plan_wall_s": 0.25,
     }
     if point.mode == "run":

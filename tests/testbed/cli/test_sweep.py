@@ -307,3 +307,47 @@ def test_a_cluster_of_two_workers_finds_what_this_machine_finds(
         for path in (tmp_path / "s", table)
     )
     assert there.equals(here)
+
+
+def test_a_map_is_a_figure_too(fluxbed: Any, table: Path, tmp_path: Path) -> None:
+    path = tmp_path / "map.svg"
+    words = ["-x", "delay_over_window", "-y", "peers_per_port", "--map", "iteration_ns"]
+    code, out, _ = fluxbed("figure", table, *words, "--relative-to", "greedy", "-o", path)
+    assert code == 0
+    assert out.startswith("Iteration time of the best other scheduler over that of greedy, ")
+    assert ">iteration time, best other over greedy<" in path.read_text("utf-8")
+
+
+def test_points_that_no_planner_can_tell_apart_share_a_plan(
+    fluxbed: Any, experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from testbed.cli import evaluation
+
+    made: list[tuple[str, int]] = []
+    plan = evaluation.plan_job
+
+    def counted(job: Any, spec: str, options: Any) -> Any:
+        made.append((spec, options["seed"]))
+        return plan(job, spec, options)
+
+    monkeypatch.setattr(evaluation, "plan_job", counted)
+    monkeypatch.setattr(evaluation, "_plans", {})
+    text = experiment.read_text("utf-8").replace('"rotor-direct", "greedy", "static"', '"greedy"')
+    text = 'jitter = [0.0, 0.3]\nnic_buffer = ["unlimited", "1MiB"]\nseeds = [0, 1]\n' + text
+    path = experiment.parent / "shared.toml"
+    path.write_text(text.replace('["10us", "1ms"]', '"10us"'), encoding="utf-8")
+    assert fluxbed("sweep", path, "-o", tmp_path / "s", "-j", 1)[0] == 0
+    assert sorted(made) == [("greedy", 0), ("greedy", 1)]
+    frame = pl.read_parquet(tmp_path / "s" / "table.parquet")
+    assert frame["status"].to_list() == ["ok"] * 8
+    assert frame["iteration_ns"].n_unique() > 1
+    for row in frame.filter(seed=1).rows(named=True):
+        code, out, _ = fluxbed(
+            "simulate", experiment.parent / "step.workload.jsonl", "-t",
+            "rails,planes=1,delay=10us", "-s", "greedy", "--seed", 1, "--jitter", row["jitter"],
+            "--nic-buffer", row["nic_buffer"], "--collective", "all_reduce=direct", "--collective",
+            "all_gather=direct", "--collective", "reduce_scatter=direct", "--format", "json",
+            "-o", tmp_path / row["point"],
+        )  # fmt: skip
+        assert code == 0
+        assert json.loads(out)[0]["iteration_ns"] == row["iteration_ns"]
