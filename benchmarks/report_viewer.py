@@ -80,7 +80,7 @@ def a_run(directory: Path) -> tuple[bytes, int]:
             )
             run.write_results(timeline)
         found = read_run(run.path)
-        count = sum(lane["count"] for lane in viewer_data(found)["lanes"])
+        count = sum(lane["count"] for lane in viewer_data(found)[0]["lanes"])
         if count >= INTERVALS:
             return run_page(found), count
         iterations = max(iterations + 1, -(-iterations * INTERVALS // count))

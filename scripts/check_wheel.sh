@@ -32,7 +32,7 @@ mkdir "$SCRATCH/source" "$SCRATCH/dist"
 git -C "$ROOT" ls-files -z --cached --others --exclude-standard |
   (cd "$ROOT" && xargs -0 sh -c 'for f; do [ ! -e "$f" ] || printf "%s\0" "$f"; done' sh) |
   tar -C "$ROOT" --null -T - -cf - | tar -C "$SCRATCH/source" -xf -
-python3 -m venv "$SCRATCH/tools" && "$SCRATCH/tools/bin/pip" install -q --disable-pip-version-check build twine packaging ||
+python3 -m venv "$SCRATCH/tools" && "$SCRATCH/tools/bin/pip" install -q -q --disable-pip-version-check build twine packaging ||
   die "build and twine cannot be installed: see the message above"
 "$SCRATCH/tools/bin/python" -m build --outdir "$SCRATCH/dist" "$SCRATCH/source" >"$SCRATCH/log" 2>&1 || {
   tail -n 30 "$SCRATCH/log"
@@ -61,7 +61,8 @@ smoke() { # ENVIRONMENT WORK: as nobody where we are root, if nobody may start t
   local as=()
   if [ "$(id -u)" = 0 ]; then
     as=(setpriv --reuid "$NOBODY" --regid "$NOBODY" --clear-groups --no-new-privs)
-    if "${as[@]}" "$1/bin/python" -c '' 2>/dev/null; then chown -R "$NOBODY:$NOBODY" "$2"; else
+    # through env, as below: setpriv itself may still have a capability to read what nobody may not
+    if "${as[@]}" env "$1/bin/python" -c '' 2>/dev/null; then chown -R "$NOBODY:$NOBODY" "$2"; else
       say "this Python lies where only root reads: run as root, without what makes root one"
       as=(setpriv --bounding-set -all --no-new-privs)
     fi
@@ -125,7 +126,7 @@ for python in "${pythons[@]}"; do
       constraints=(--constraint "$environment.txt")
     fi
     # binaries only: what needs a compiler is no lowest version a user could have; Mininet is Python alone
-    if ! "$environment/bin/pip" install -q --disable-pip-version-check --only-binary :all: --no-binary mininet \
+    if ! "$environment/bin/pip" install -q -q --disable-pip-version-check --only-binary :all: --no-binary mininet \
       "${constraints[@]}" "$wheel" >"$SCRATCH/log" 2>&1; then
       tail -n 12 "$SCRATCH/log"
       say "FAIL  Python $version, $resolution: it cannot be installed"

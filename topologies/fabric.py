@@ -7,14 +7,17 @@ numbered per plane, and `Fabric.node_of(plane, port)` says whose they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from topologies.errors import FabricError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["Circuit", "Fabric", "Plane", "Port"]
+__all__ = ["MOST_PORTS", "Circuit", "Fabric", "Plane", "Port"]
+
+MOST_PORTS: Final = 2**18
+"""Ports of a fabric, over all planes: 64 for each of 4,096 nodes."""
 
 Port: TypeAlias = tuple[Literal["out", "in"], int]
 
@@ -130,6 +133,10 @@ class Fabric:
                 raise FabricError(
                     what, "fabric", f"the least possible is {least}", f"correct {name}"
                 )
+        if (ports := sum(plane.ports for plane in self.planes)) > MOST_PORTS:
+            what = f"{len(self.planes):,} planes have {ports:,} ports together"
+            why = f"fluxbed bears {MOST_PORTS:,}"
+            raise FabricError(what, "fabric", why, "use fewer planes or nodes")
         for index, plane in enumerate(self.planes):
             if (highest := max(plane.node_of)) >= self.nodes:
                 what = f"a port belongs to node {highest}"

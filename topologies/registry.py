@@ -17,6 +17,7 @@ from topologies.rails import rails
 from topologies.rotor import rotor
 from topologies.servers import servers
 from topologies.single import single
+from topologies.spelling import meant
 from topologies.torus import torus
 from topologies.units import parse_duration_ns, parse_rate_bps
 from topologies.user_files import is_in_file, load_attribute
@@ -30,6 +31,7 @@ BUILDERS: Final[Mapping[str, Callable[..., Fabric]]] = {
     builder.__name__: builder for builder in (rails, single, servers, hybrid, rotor, torus)
 }
 _MOST_DIGITS: Final = 6
+_FEWEST_NODES: Final = 2
 _TRUTH: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
@@ -105,7 +107,8 @@ def build_fabric(spec: str, world: int | None = None) -> Fabric:
     for key in options:
         if key not in parameters:
             why = f"the options of {name} are {', '.join(parameters)}"
-            raise UsageError(f"there is no option {key!r}", spec, why, "choose one of them")
+            fix = meant(key, parameters, "choose one of them")
+            raise UsageError(f"there is no option {key!r}", spec, why, fix)
     described = inspect.signature(builder).parameters
     arguments = {
         parameters[key]: _convert(key, described[parameters[key]], value, spec)
@@ -116,6 +119,9 @@ def build_fabric(spec: str, world: int | None = None) -> Fabric:
             why = "no workload says how many nodes there are"
             raise UsageError("nodes is missing", spec, why, "add nodes=8")
         arguments["nodes"] = _nodes_for(world, builder, arguments, spec)
+    if "nodes" in parameters and arguments["nodes"] < _FEWEST_NODES:
+        why = "a fabric joins two nodes or more"
+        raise UsageError(f"nodes={arguments['nodes']}", spec, why, "write nodes=2 or more")
     try:
         fabric: object = builder(**arguments)
     except TypeError as error:
@@ -138,7 +144,7 @@ def _builder(name: str, spec: str) -> Callable[..., Fabric]:
     if name not in BUILDERS:
         why = f"the topologies are {', '.join(BUILDERS)}"
         fix = "choose one of them, or write my_fabric.py:function"
-        raise UsageError(f"there is no topology {name!r}", spec, why, fix)
+        raise UsageError(f"there is no topology {name!r}", spec, why, meant(name, BUILDERS, fix))
     return BUILDERS[name]
 
 

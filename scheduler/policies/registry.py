@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 from scheduler.policies.base import Scheduler
 from topologies.errors import UsageError
 from topologies.registry import parse_spec
+from topologies.spelling import meant
 from topologies.units import parse_bytes, parse_duration_ns, parse_rate_bps
 from topologies.user_files import is_in_file, load_attribute
 
@@ -152,7 +153,8 @@ def _class(name: str, spec: str) -> type[Scheduler]:
     if not points:
         what = f"there is no scheduler {name!r}"
         why = f"the schedulers are {', '.join(_names())}"
-        raise UsageError(what, spec, why, "choose one of them, or write my_flux.py:Class")
+        fix = "choose one of them, or write my_flux.py:Class"
+        raise UsageError(what, spec, why, meant(name, _names(), fix))
     try:
         found = points[0].load()
     except (ImportError, AttributeError) as error:
@@ -184,7 +186,8 @@ def _options(cls: type[Scheduler], written: Mapping[str, str], spec: str) -> dic
     for key, value in written.items():
         if key not in parameters:
             known = f"its options are {', '.join(parameters)}" if parameters else "it has none"
-            raise UsageError(f"there is no option {key!r}", spec, known, "correct the spelling")
+            fix = meant(key, parameters, "correct the spelling")
+            raise UsageError(f"there is no option {key!r}", spec, known, fix)
         default = inspect.signature(cls).parameters[parameters[key]].default
         options[parameters[key]] = _convert(key, parameters[key], default, value, spec)
     return options

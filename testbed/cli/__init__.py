@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from topologies.errors import FluxbedError
+from topologies.spelling import meant
 
 __all__ = ["cli", "main"]
 
@@ -38,11 +39,31 @@ _VERBS: Final = {
 INTERRUPTED: Final = 130
 
 
+class _InterruptedError(Exception):
+    """Ctrl-C; its text, if any, says what is left of what was done."""
+
+
 class _Verbs(click.Group):
     """Finds a verb in the module of its name, so that `--help` imports nothing heavy."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(_VERBS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb, or say which one was meant."""
+        if args and not args[0].startswith("-") and args[0] not in _VERBS:
+            fix = meant(args[0], _VERBS, f"choose one of {', '.join(_VERBS)}")
+            ctx.fail(f"There is no verb {args[0]!r}: {fix}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 (click's signature)
+        """Invoke the verb; click would answer Ctrl-C with an empty line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interruption:
+            raise _InterruptedError(*interruption.args) from interruption
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _VERBS:
@@ -71,9 +92,9 @@ def main() -> None:
     """Run the command line and exit with the code its outcome has."""
     try:
         code = cli.main(prog_name="fluxbed", standalone_mode=False)
-    except click.exceptions.Abort:
-        code = INTERRUPTED
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt, _InterruptedError) as interruption:
+        said = str(interruption) or "nothing of it is left running"
+        sys.stderr.write(f"fluxbed: interrupted; {said}\n")
         code = INTERRUPTED
     except click.ClickException as error:
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""

@@ -1,9 +1,10 @@
-"""`fluxbed compare`: finished runs beside the first of them."""
+"""`fluxbed compare`: runs beside the first of them that finished."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -28,6 +29,7 @@ def _signed(fraction: float) -> str:
 _COLUMNS: Final[list[Column]] = [
     ("scheduler", "scheduler", str),
     ("origin", "origin", str),
+    ("status", "status", str),
     ("iteration_ns", "iteration", format_duration),
     ("iteration_ns_ratio", "to the first", _times),
     ("predicted_ns", "predicted", format_duration),
@@ -38,7 +40,7 @@ _COLUMNS: Final[list[Column]] = [
     ("reconfigurations_ratio", "reconfigurations", _times),
     ("pace_kept", "pace", lambda kept: "kept" if kept else "NOT KEPT"),
     ("faulted", "faults", lambda faulted: "FAULTED" if faulted else "none"),
-    ("run", "run", str),
+    ("place", "run", str),
 ]
 
 
@@ -56,6 +58,14 @@ def run_directories(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
+def _abbreviate(records: list[dict[str, Any]]) -> None:
+    """Add what tells each run's directory from the others'."""
+    places = [Path(record["run"]).absolute() for record in records]
+    shared = os.path.commonpath([place.parent for place in places])
+    for record, place in zip(records, places, strict=True):
+        record["place"] = str(place.relative_to(shared))
+
+
 @click.command("compare")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
@@ -66,7 +76,9 @@ def run_directories(paths: Sequence[Path]) -> list[Path]:
 )
 @format_option
 def command(runs: tuple[Path, ...], output: Path | None, style: str) -> None:
-    """Show RUNS (or directories of runs) as ratios to the first, and measured against predicted.
+    """Show RUNS (or directories of runs) as ratios to the first that finished.
+
+    Measured runs stand against their prediction; one that failed has a row that says so.
 
     Example: fluxbed compare runs/demo/bvn runs/demo/flux
     """
@@ -76,10 +88,11 @@ def command(runs: tuple[Path, ...], output: Path | None, style: str) -> None:
 
     paths = run_directories(runs)
     compared = compare_runs([read_run(path) for path in paths])
-    records = [
+    records: list[dict[str, Any]] = [
         {
             "scheduler": one.run.manifest.scheduler,
             "origin": one.run.manifest.origin,
+            "status": one.run.manifest.status,
             **one.values,
             **{f"{name}_ratio": ratio for name, ratio in one.ratios.items()},
             "predicted_ns": one.predicted_ns,
@@ -90,6 +103,11 @@ def command(runs: tuple[Path, ...], output: Path | None, style: str) -> None:
         }
         for one in compared
     ]
+    if style == "table":
+        _abbreviate(records)
     print_records(records, _COLUMNS, style)
+    for one in compared:
+        if one.failure:
+            note(f"{one.run.path}: {one.failure}")
     if output is not None:
         note(f"written: {write_comparison(paths, output)}")

@@ -6,12 +6,13 @@ One failure does not stop the others; the exit code is the first failure's.
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import click
 import msgspec
 
-from testbed.cli.output import Column, note, print_records
+from testbed.cli.output import Column, doing, note, print_records
 from testbed.cli.pipeline import (
     contenders,
     expansion_options,
@@ -26,7 +27,6 @@ from topologies.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     from testbed.cli.pipeline import Contender, Job
     from testbed.files.plan import Plan
@@ -54,7 +54,6 @@ COLUMNS: Final[list[Column]] = [
     ("circuit_utilisation", "circuits used", percent),
     ("exposed_comm_ns", "exposed comm", format_duration),
     ("status", "status", str),
-    ("run", "run", str),
 ]
 
 
@@ -137,7 +136,9 @@ def compete(
         why = "the steady state is measured over what is left"
         raise UsageError(what, "command line", why, "skip fewer or execute more")
     entered = contenders(options["schedulers"], options["plans"])
-    contest(_job(options), entered, options, execute, columns)
+    with doing(f"reading {options['workload']}"):
+        job = _job(options)
+    contest(job, entered, options, execute, columns)
 
 
 def contest(
@@ -155,7 +156,8 @@ def contest(
         records.append(record)
         rows: list[dict[str, Any]] = []
         try:
-            own_job, plan = planned(job, contender, options)
+            with doing(f"{contender.label}: planning"):
+                own_job, plan = planned(job, contender, options)
             for output in _outputs(
                 options["output"], contender, len(entered), options.get("repeat", 1)
             ):
@@ -171,7 +173,10 @@ def contest(
             record |= {"error": str(error)} | ({"executions": rows} if rows else {})
             failure = failure or error
     print_records(records, columns, options["style"])
+    _tell_places([Path(record["run"]) for record in records if record["run"]])
     for record in records:
+        for remark in record.get("remarks") or ():
+            note(f"{record['scheduler']}: {remark}")
         if record.get("pace_kept") is False:
             why = "this machine did not keep up: raise the dilation"
             note(f"{record['scheduler']}: these numbers are NOT those of the fabric, {why}")
@@ -179,10 +184,21 @@ def contest(
         click.get_current_context().exit(failure.exit_code)
 
 
+def _tell_places(runs: Sequence[Path]) -> None:
+    """Say where the runs are: once for all that lie in one directory."""
+    together = {run.parent for run in runs}
+    if len(runs) > 1 and len(together) == 1:
+        note(f"written: {together.pop()}, with {', '.join(run.name for run in runs)}")
+        return
+    for run in runs:
+        note(f"written: {run}")
+
+
 def row(summary: Summary, directory: Path) -> dict[str, Any]:
     """Return what a table shows of a run, and write its report."""
     from testbed.report import write_report
 
-    write_report(directory)
+    with doing(f"writing {directory}/report.html"):
+        write_report(directory)
     record: dict[str, Any] = msgspec.to_builtins(summary)
     return record | {"run": str(directory)}

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
+import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Column", "format_option", "note", "print_records", "progress_line"]
+__all__ = ["Column", "doing", "format_option", "note", "print_records", "progress_line"]
 
 Column: TypeAlias = "tuple[str, str, Callable[[Any], str]]"
 """A column of a table: the record's key, the heading with its unit, and how a value is written."""
 
 UNKNOWN = "-"
+_NUMBER: Final = re.compile(r"[-+]?[0-9]|-$")
 
 format_option = click.option(
     "--format",
@@ -47,15 +50,41 @@ def _print_table(records: Sequence[Mapping[str, Any]], columns: Sequence[Column]
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             click.echo("  ".join(cells).rstrip())
         return
+    told = [{row[index] for row in rows} - {UNKNOWN, ""} for index in range(len(columns))]
+    known = [index for index, said in enumerate(told) if said or not rows]
+    heads = [columns[index][1] for index in known]
+    _print_fitting(heads, [[row[index] for index in known] for row in rows])
+
+
+def _print_fitting(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on a terminal: as columns, as rows where only those fit, or folded."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for index, (_, head, _) in enumerate(columns):
-        table.add_column(head, justify="left" if index == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    console = Console()
+    upright = _width([heads, *rows])
+    turned = [list(line) for line in zip(heads, *rows, strict=True)]
+    if upright > console.width and len(rows) > 0 and _width(turned) <= console.width:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column(style="bold")
+        for _ in rows:
+            table.add_column(justify="right")
+        for line in turned:
+            table.add_row(*line)
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for index, head in enumerate(heads):
+            numbers = index > 0 and all(_NUMBER.match(row[index]) for row in rows)
+            table.add_column(head, justify="right" if numbers else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+    console.print(table)
+
+
+def _width(lines: Sequence[Sequence[str]]) -> int:
+    """Return how wide a table of these lines is, with two spaces between its columns."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def print_records(
@@ -74,6 +103,35 @@ def print_records(
         )
     else:
         _print_table(records, columns)
+
+
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Say what is being done and for how long, in one moving line, until the block ends.
+
+    Off a terminal nothing is said.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    began_s = time.monotonic()
+
+    def line() -> Text:
+        spent = f"{time.monotonic() - began_s:.0f} s"
+        return Text(f"{what}, {spent}", no_wrap=True, overflow="ellipsis", style="dim")
+
+    with Live(
+        get_renderable=line,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        refresh_per_second=4,
+    ):
+        yield
 
 
 @contextmanager

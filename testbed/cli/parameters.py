@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -123,6 +124,27 @@ class _Spread(_NumberType):
         return number
 
 
+class _Factor(_NumberType):
+    """A positive number."""
+
+    name = "factor"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 (click's signature)
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """Return it; neither what is no number nor what has no end will do."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 < number < math.inf:
+            self.fail(f"{value!r} is not a positive number: write 0.5 or 2.", param, ctx)
+        return number
+
+
 def _stragglers(
     _context: click.Context, _param: click.Parameter, value: tuple[str, ...]
 ) -> dict[int, float]:
@@ -171,7 +193,7 @@ IMPORT = (
     click.option("--strict", is_flag=True, help="Refuse a trace when anything would be lost."),
     click.option(
         "--compute-scale",
-        type=click.FloatRange(min=0, min_open=True),
+        type=_Factor(),
         help="Multiply every captured compute time by this.",
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from testbed.cli.output import Column, format_option, print_records
+from testbed.cli.output import Column, doing, format_option, print_records
 from testbed.cli.parameters import (
     EXPANSION,
     IMPORT,
@@ -58,7 +58,8 @@ def command(
     from testbed.files.plan import write_plan
 
     job = prepare(load([workload], chosen), topology, expansion_options(chosen))
-    plan = plan_job(job, scheduler, chosen)
+    with doing(f"{scheduler}: planning"):
+        plan = plan_job(job, scheduler, chosen)
     write_plan(plan, output)
     record = {
         "scheduler": scheduler,

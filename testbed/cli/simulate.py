@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.cli.contest import COLUMNS, compete, row
-from testbed.cli.output import Column, format_option
+from testbed.cli.output import Column, doing, format_option
 from testbed.cli.parameters import (
     DURATION,
     EXPANSION,
@@ -64,15 +64,18 @@ def _simulate(attempt: Attempt) -> dict[str, Any]:
 
     chosen = attempt.options
     frames = {"quantum_bytes": chosen["quantum_bytes"], "guard_ns": chosen["guard_ns"]}
+    label = attempt.contender.label
     with attempt.directory("simulated", skip=chosen["skip"], **frames) as run:
-        timeline = simulate(
-            attempt.job.expansion.graph,
-            attempt.plan.fabric,
-            attempt.plan.program,
-            iterations=chosen["iterations"],
-            lookahead_ns=chosen["lookahead_ns"],
-            nic_buffer_bytes=chosen["nic_buffer_bytes"],
-            **frames,
-        )
-        summary = run.write_results(timeline)
+        with doing(f"{label}: simulating {chosen['iterations']} iterations"):
+            timeline = simulate(
+                attempt.job.expansion.graph,
+                attempt.plan.fabric,
+                attempt.plan.program,
+                iterations=chosen["iterations"],
+                lookahead_ns=chosen["lookahead_ns"],
+                nic_buffer_bytes=chosen["nic_buffer_bytes"],
+                **frames,
+            )
+        with doing(f"{label}: accounting for queues and writing the tables"):
+            summary = run.write_results(timeline)
     return row(summary, run.path)

@@ -15,7 +15,7 @@ import msgspec
 
 from testbed.cli.contest import row
 from testbed.cli.live import LiveView, watching
-from testbed.cli.output import note
+from testbed.cli.output import doing, note
 from testbed.files.faults import effect_sentence, lost_in_the_dark
 from topologies.errors import CheckError, StalledError, UsageError
 
@@ -106,13 +106,15 @@ class Stage:
         network = self.network(attempt)
         if self._machine is None:
             self._machine = _examine(network)
-        ideal = _predict(attempt, None, faults)
-        dilation = self._dilate(attempt, self._machine.capacity, ideal)
+        with doing(f"{attempt.contender.label}: predicting"):
+            ideal = _predict(attempt, None, faults)
+            dilation = self._dilate(attempt, self._machine.capacity, ideal)
         note(
             f"{attempt.contender.label}: {dilation.factor:g} times slower than the fabric "
             f"({dilation.bound_by}), {float(f'{dilation.expected_wall_s:.2g}'):g} s on the wall"
         )
-        predicted = _predict(attempt, dilation, faults)
+        with doing(f"{attempt.contender.label}: predicting with these frames"):
+            predicted = _predict(attempt, dilation, faults)
         if self._dry:
             return {
                 "status": "not run",
@@ -290,7 +292,6 @@ class _Measurement:
                 faults=execution.effects,
             )
             if execution.interrupted:
-                note(f"interrupted; what was measured until then is in {run.path}")
                 raise KeyboardInterrupt
             if execution.error is not None:
                 raise execution.error

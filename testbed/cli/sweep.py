@@ -102,9 +102,9 @@ def command(
                 continue
             with _means(mode, directory, jobs, dask) as (evaluate, executor), _watch(mode) as show:
                 resumed += sweep(group, evaluate, store, executor, retry=retry, show=show).resumed
-    except KeyboardInterrupt:
-        note(f"interrupted; the same command goes on with what is in {directory}")
-        raise
+    except KeyboardInterrupt as interruption:
+        what = f"the same command goes on with what is in {directory}"
+        raise KeyboardInterrupt(what) from interruption
     finally:
         frame = store.write_table(every)
     again = f", {resumed} of them known before" if resumed else ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from topologies.errors import InputError
+from topologies.errors import InputError, UsageError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -128,7 +128,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
 def write_chunks(path: Path, chunks: Iterable[bytes]) -> None:
     """Write chunks, compressed as the name ends (.gz, .zst); equal chunks give equal bytes.
 
-    The file appears complete or not at all. Raises `InputError` when it cannot be written.
+    The file appears complete or not at all. Raises `UsageError` when it cannot be written.
     """
     beside = path.with_name(f".{path.name}.part")
     try:
@@ -145,7 +145,7 @@ def write_chunks(path: Path, chunks: Iterable[bytes]) -> None:
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         fix = "make room, or choose another place"
-        raise InputError("the file cannot be written", str(path), why, fix) from error
+        raise UsageError("the file cannot be written", str(path), why, fix) from error
     finally:
         with contextlib.suppress(OSError):  # a directory that may not be written
             beside.unlink(missing_ok=True)

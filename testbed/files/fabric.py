@@ -24,6 +24,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from testbed.files.codec import json_schema, read_bytes, refusal
 from topologies import Fabric, FabricError, InputError, Plane, UsageError, build_fabric
+from topologies.registry import BUILDERS
 from topologies.units import parse_duration_ns, parse_rate_bps
 
 if TYPE_CHECKING:
@@ -157,6 +158,10 @@ def load_fabric(topology: str, world: int | None = None) -> Fabric:
     """
     if topology.endswith(_SUFFIXES):
         return read_fabric(Path(topology), world)
+    if topology not in BUILDERS and Path(topology).is_dir():
+        why = "a topology is a file or a name with options"
+        fix = f"name a file in it, as {topology.rstrip('/')}/fabric.toml, or write rails,planes=2"
+        raise UsageError("this is a directory", topology, why, fix)
     return build_fabric(topology, world)
 
 

@@ -85,7 +85,7 @@ def write_messages(expansion: Expansion, path: Path) -> Path:
     """Write the messages to `path` and their dependencies beside it; return the second path.
 
     Both files say format, version and the hash of the messages in their metadata. Raises
-    `InputError` when one cannot be written.
+    `UsageError` when one cannot be written.
     """
     graph = expansion.graph
     metadata = {

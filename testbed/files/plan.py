@@ -318,7 +318,7 @@ def encode_plan(plan: Plan) -> bytes:
 
 
 def write_plan(plan: Plan, path: Path | str) -> None:
-    """Write `path`, compressed as its name ends. Raises `InputError` when it cannot be written."""
+    """Write `path`, compressed as its name ends. Raises `UsageError` when it cannot be written."""
     write_chunks(Path(path), [encode_plan(plan)])
 
 

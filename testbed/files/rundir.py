@@ -209,9 +209,10 @@ class RunDirectory:
                 write_table(name, table, path)
                 _give_to_user(path)
             path = self.path / "timeline.json"
-            write_timeline(path, graph, fabric, timeline, self._expansion.rank_to_node)
+            placed = self._expansion.rank_to_node
+            write_timeline(path, graph, fabric, timeline, placed, skip=self.manifest.skip)
             _give_to_user(path)
-        except InputError as error:
+        except UsageError as error:
             fix = "make room, or choose another directory with -o"
             raise UsageError(error.what, error.where, error.why, fix) from error
 
@@ -253,6 +254,7 @@ class RunDirectory:
         status: Status = "stalled" if isinstance(error, StalledError) else "failed"
         if isinstance(error, KeyboardInterrupt):
             status = "interrupted"
+            error.args = error.args or (f"what was done until then is in {self.path}",)
         with contextlib.suppress(UsageError):  # a full disk is told once, by `error`
             self.finish(status, error)
 

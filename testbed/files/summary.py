@@ -14,6 +14,7 @@ The formulas are in `scheduler.model.metrics.measure`. Beyond those:
 | perturbed | true: durations or sizes differed from what was planned (`jitter` of the manifest) |
 | faulted | true: `--fault` was given, the numbers are those of a degraded fabric |
 | faults | what each fault did |
+| remarks | sentences about what makes a number above mean something else than it seems to |
 | predicted_iteration_ns | simulated with the frames and guards of this run (emulation only) |
 | predicted_ideal_iteration_ns | simulated without them (emulation only) |
 
@@ -22,7 +23,7 @@ Whatever is unknown is null, never 0; of a run that failed everything is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -46,6 +47,8 @@ __all__ = [
     "summarise",
     "summary_schema",
 ]
+
+_MEASURED_BELOW: Final = 0.999  # clocks and rates of an emulation are not exact
 
 Status: TypeAlias = Literal["ok", "failed", "stalled", "interrupted"]
 
@@ -112,6 +115,7 @@ class Summary(Struct, kw_only=True):
     perturbed: bool | None = None
     faulted: bool | None = None
     faults: list[FaultEffect] | None = None
+    remarks: list[str] | None = None
 
     @classmethod
     def unfinished(cls, scheduler: str, status: Status) -> Summary:
@@ -185,4 +189,26 @@ def summarise(
         perturbed=graph.variation is not None,
         faulted=bool(faults),
         faults=list(faults),
+        remarks=_remarks(graph, timeline, metrics.iteration_ns, promised),
     )
+
+
+def _remarks(
+    graph: TaskGraph, timeline: Timeline, iteration_ns: float | None, promised: Prediction
+) -> list[str]:
+    """Say where an iteration is shorter than its bound; a measured one may be by a little.
+
+    The bound is of the period that an endless execution settles to. What is executed may be too
+    short for that: computations that wait for no message run ahead, circuits that stand at the
+    start are never missed, and a few iterations are over before the rest has to wait for them.
+    """
+    bound_ns = promised.lower_bound_ns
+    allowed = 1 if timeline.origin == "simulated" else _MEASURED_BELOW
+    if graph.variation is not None or not iteration_ns or not bound_ns:
+        return []
+    if iteration_ns >= bound_ns * allowed - 1:
+        return []
+    less = f"{1 - iteration_ns / bound_ns:.2%}"
+    why = f"{timeline.iterations} iterations do not settle to the period that the bound is of"
+    fix = "execute more with -n, or skip more with --skip"
+    return [f"the iteration is {less} shorter than its lower bound, because {why}: {fix}"]

@@ -15,6 +15,7 @@ from scheduler.model.nic import wire_ns
 from scheduler.model.taskgraph import COMPUTE
 from scheduler.model.timeline import NONE
 from testbed.files.codec import write_chunks
+from testbed.files.excerpt import begin_times, choose_excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,46 +23,65 @@ if TYPE_CHECKING:
 
     from scheduler.model.taskgraph import Int64s, TaskGraph
     from scheduler.model.timeline import Timeline
+    from testbed.files.excerpt import Excerpt
     from topologies import Fabric
 
-__all__ = ["trace_events", "write_timeline"]
+__all__ = ["timeline_chunks", "trace_events", "write_timeline"]
 
 _PLANE: Final = 1_000_000  # process ids of planes start here
 _SENDS: Final = 10_000  # thread ids of a rank's sends start here
-_MOST_EVENTS: Final = 1_000_000
+_MOST_EVENTS: Final = 250_000  # about 40 MB
 
 
 def write_timeline(
-    path: Path, graph: TaskGraph, fabric: Fabric, timeline: Timeline, rank_to_node: Sequence[int]
+    path: Path,
+    graph: TaskGraph,
+    fabric: Fabric,
+    timeline: Timeline,
+    rank_to_node: Sequence[int],
+    *,
+    skip: int = 0,
 ) -> None:
-    """Write the trace; of a very long run its first million events, which the file then says."""
+    """Write the trace; of a very long run a stretch, which the file then says."""
+    write_chunks(path, timeline_chunks(graph, fabric, timeline, rank_to_node, skip=skip))
 
-    def chunks() -> Iterator[bytes]:
-        encode = msgspec.json.Encoder().encode
-        events = trace_events(graph, fabric, timeline, rank_to_node)
-        yield b'{"displayTimeUnit":"ns","traceEvents":['
-        separator = b"\n"
-        whole = True
-        for count, event in enumerate(events):
-            if count >= _MOST_EVENTS:
-                whole = False
-                break
-            yield separator + encode(event)
-            separator = b",\n"
-        yield b'\n],"otherData":' + encode({"format": "fluxbed-timeline", "complete": whole})
-        yield b"}\n"
 
-    write_chunks(path, chunks())
+def timeline_chunks(
+    graph: TaskGraph,
+    fabric: Fabric,
+    timeline: Timeline,
+    rank_to_node: Sequence[int],
+    *,
+    skip: int = 0,
+    asked: tuple[int, int] | None = None,
+) -> Iterator[bytes]:
+    """Yield the trace piece by piece: of the stretch `asked` for, of all where that is possible."""
+    begins = begin_times(graph, timeline)
+    excerpt = choose_excerpt(begins, timeline, skip=skip, most=_MOST_EVENTS, asked=asked)
+    encode = msgspec.json.Encoder().encode
+    yield b'{"displayTimeUnit":"ns","traceEvents":['
+    separator = b"\n"
+    for event in trace_events(graph, fabric, timeline, rank_to_node, excerpt):
+        yield separator + encode(event)
+        separator = b",\n"
+    said: dict[str, Any] = {"format": "fluxbed-timeline", "complete": excerpt.whole}
+    if not excerpt.whole:
+        said |= {"begin_ns": excerpt.begin_ns, "end_ns": excerpt.end_ns}
+    yield b'\n],"otherData":' + encode(said) + b"}\n"
 
 
 def trace_events(
-    graph: TaskGraph, fabric: Fabric, timeline: Timeline, rank_to_node: Sequence[int]
+    graph: TaskGraph,
+    fabric: Fabric,
+    timeline: Timeline,
+    rank_to_node: Sequence[int],
+    excerpt: Excerpt,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the events: names first, then circuits, then tasks in order of start."""
+    """Yield the events of `excerpt`: names first, then circuits, then tasks in order of start."""
     yield from _names(graph, fabric, rank_to_node)
-    yield from _circuits(fabric, timeline)
-    yield from _computations(graph, timeline)
-    yield from _sends(graph, fabric, timeline, rank_to_node)
+    yield from _circuits(fabric, timeline, excerpt)
+    yield from _computations(graph, timeline, excerpt)
+    yield from _sends(graph, fabric, timeline, rank_to_node, excerpt)
 
 
 def _name(pid: int, name: str, tid: int | None = None) -> dict[str, Any]:
@@ -90,11 +110,15 @@ def _names(
             yield _name(_PLANE + number, f"port {port} (node {node})", port)
 
 
-def _circuits(fabric: Fabric, timeline: Timeline) -> Iterator[dict[str, Any]]:
+def _circuits(fabric: Fabric, timeline: Timeline, excerpt: Excerpt) -> Iterator[dict[str, Any]]:
     circuits, last = timeline.circuits, int(timeline.end_ns.max(initial=0))
-    columns = (circuits.plane, circuits.src_port, circuits.dst_port)
-    times = (circuits.dark_ns, circuits.up_ns, circuits.down_ns)
-    for row, (plane, src, dst, dark, up, down) in enumerate(_rows(*columns, *times)):
+    shown = excerpt.shows(
+        np.where(circuits.dark_ns == NONE, circuits.up_ns, circuits.dark_ns),
+        np.where(circuits.down_ns == NONE, last, circuits.down_ns),
+    )
+    columns = (shown, circuits.plane[shown], circuits.src_port[shown], circuits.dst_port[shown])
+    times = (circuits.dark_ns[shown], circuits.up_ns[shown], circuits.down_ns[shown])
+    for row, plane, src, dst, dark, up, down in _rows(*columns, *times):
         node = fabric.node_of(plane, dst)
         pid, name = _PLANE + plane, f"to port {dst} (node {node})"
         if dark != NONE:
@@ -102,9 +126,11 @@ def _circuits(fabric: Fabric, timeline: Timeline) -> Iterator[dict[str, Any]]:
         yield _span(pid, src, name, up, max(up, last) if down == NONE else down, circuit=row)
 
 
-def _computations(graph: TaskGraph, timeline: Timeline) -> Iterator[dict[str, Any]]:
-    kind = np.tile(graph.kind == COMPUTE, timeline.iterations)
-    rows = np.flatnonzero(kind & (timeline.start_ns != NONE) & (timeline.end_ns != NONE))
+def _computations(
+    graph: TaskGraph, timeline: Timeline, excerpt: Excerpt
+) -> Iterator[dict[str, Any]]:
+    rows = excerpt.shows(timeline.start_ns, timeline.end_ns)
+    rows = rows[graph.kind[rows % graph.tasks] == COMPUTE]
     rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
     base = rows % graph.tasks
     columns = (rows, graph.rank[base], graph.stream[base], graph.op[base])
@@ -115,16 +141,21 @@ def _computations(graph: TaskGraph, timeline: Timeline) -> Iterator[dict[str, An
 
 
 def _sends(
-    graph: TaskGraph, fabric: Fabric, timeline: Timeline, rank_to_node: Sequence[int]
+    graph: TaskGraph,
+    fabric: Fabric,
+    timeline: Timeline,
+    rank_to_node: Sequence[int],
+    excerpt: Excerpt,
 ) -> Iterator[dict[str, Any]]:
     """Yield what is on the wire, from the first bit to the last: spans never overlap."""
     moved = timeline.transfers
     left = moved.start_ns + wire_ns(fabric, moved.plane, moved.size_bytes)
     first_rank = {node: rank for rank, node in reversed(list(enumerate(rank_to_node)))}
-    op = graph.op[moved.task % graph.tasks]
-    columns = (moved.task, op, moved.from_node, moved.to_node, moved.plane, moved.size_bytes)
+    rows = excerpt.shows(moved.start_ns, left)
+    op = graph.op[moved.task[rows] % graph.tasks]
+    columns = (moved.from_node, moved.to_node, moved.plane, moved.size_bytes, moved.start_ns, left)
     for task, number, source, target, plane, size, start, end in _rows(
-        *columns, moved.start_ns, left
+        moved.task[rows], op, *(column[rows] for column in columns)
     ):
         if source in first_rank:
             pid, tid = first_rank[source], _SENDS + plane

@@ -74,11 +74,11 @@ def columns(values_ns: Sequence[float | None], skip: int) -> str:
             colour = "#b9d2e4" if k < skip else "#0072b2"
             body.append(
                 f'<rect x="{x:.1f}" y="{floor - tall:.1f}" width="{max(step * 0.72, 1):.1f}" '
-                f'height="{tall:.1f}" rx="2" fill="{colour}"><title>iteration {k + 1}: '
+                f'height="{tall:.1f}" rx="2" fill="{colour}"><title>iteration {k}: '
                 f"{value / size:.6g} {name}</title></rect>"
             )
         if k % every == 0:
-            body.append(_text(x + step * 0.36, floor + 16, str(k + 1), "middle"))
+            body.append(_text(x + step * 0.36, floor + 16, str(k), "middle"))
     body.append(_text(_WIDTH, floor + 34, "iteration", "end"))
     return _svg(214, body, "duration of each iteration")
 

@@ -37,10 +37,11 @@ def comparison_page(comparisons: Sequence[Comparison], place: Path) -> bytes:
     """
     names = _names(comparisons)
     title = ", ".join(names) if len(names) <= 3 else f"{len(names)} runs"  # noqa: PLR2004
+    reference = next(name for each, name in zip(comparisons, names, strict=True) if each.reference)
     cards = [_bars(comparisons, names, *row) for row in _ROWS]
     body = (
         f"<header><h1>{escape(title)}</h1><p>{escape(comparisons[0].run.manifest.topology)}; "
-        f"ratios are to {escape(names[0])}</p></header>"
+        f"ratios are to {escape(reference)}</p></header>"
         f'<div class="columns broad">{"".join(cards)}</div>{_table(comparisons, names, place)}'
     )
     return document(f"fluxbed: {title}", body)
@@ -69,12 +70,13 @@ def _bars(
     most = max((each.values[field] or 0 for each in comparisons), default=0) or 1
     colours = colours_of([each.run.manifest.scheduler for each in comparisons])
     rows = []
-    for k, (each, name) in enumerate(zip(comparisons, names, strict=True)):
+    for each, name in zip(comparisons, names, strict=True):
         scheduler = each.run.manifest.scheduler
         value, ratio = each.values[field], each.ratios[field]
         wide = 100 * (value or 0) / most
-        text = "unknown" if value is None else write(value)
-        times = "" if ratio is None or k == 0 else f"{ratio:.3g} x"
+        unknown = each.run.manifest.status if each.failure else "unknown"
+        text = unknown if value is None else write(value)
+        times = "" if ratio is None or each.reference else f"{ratio:.3g} x"
         look = "" if base_of(scheduler) == scheduler else ' class="tuned"'
         rows.append(
             f"<tr><td>{escape(name)}</td>"
@@ -95,6 +97,7 @@ def _table(comparisons: Sequence[Comparison], names: Sequence[str], place: Path)
         rows.append(
             f'<tr><td><a href="{escape(link)}">{escape(name)}</a></td>'
             f"<td>{each.run.manifest.origin}</td>"
+            f"<td>{escape(each.failure or 'ok')}</td>"
             f'<td class="number">{"-" if reached is None else format_duration(reached)}</td>'
             f'<td class="number">{predicted}</td><td class="number">{off}</td>'
             f'<td class="path">{escape(str(each.run.path))}</td></tr>'
@@ -102,8 +105,8 @@ def _table(comparisons: Sequence[Comparison], names: Sequence[str], place: Path)
     head = "".join(
         f"<th{' class=number' if number else ''}>{name}</th>"
         for name, number in (
-            ("run", 0), ("origin", 0), ("iteration", 1), ("predicted", 1), ("off by", 1),
-            ("directory", 0),
+            ("run", 0), ("origin", 0), ("ended", 0), ("iteration", 1), ("predicted", 1),
+            ("off by", 1), ("directory", 0),
         )
     )  # fmt: skip
     return (

@@ -10,19 +10,24 @@ import numpy as np
 
 from scheduler.model.nic import wire_ns
 from scheduler.model.timeline import NONE
+from testbed.files.excerpt import begin_times, choose_excerpt
 from testbed.report.intervals import lanes_of
 from topologies.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from scheduler.model.taskgraph import Int64s
     from scheduler.model.timeline import Timeline
+    from testbed.files.excerpt import Excerpt
     from testbed.files.rundir import Run
+    from testbed.files.tables import Table
     from testbed.report.intervals import Lane
     from topologies import Fabric
 
-__all__ = ["Tile", "percent", "plane_shares", "tiles", "viewer_data"]
+__all__ = ["MOST_INTERVALS", "Tile", "percent", "plane_shares", "tiles", "viewer_data"]
 
+MOST_INTERVALS: Final = 150_000  # with as many points of queues: 10 MB, loaded in three seconds
 _FAR: Final = 2.0  # from this ratio on, percent say less than a factor
 
 
@@ -56,6 +61,8 @@ def tiles(run: Run) -> list[Tile]:
         near = ratio < _FAR
         bound = f"{100 * (ratio - 1):.2g} % above" if near else f"{ratio:.3g} times"
         bound += " the lower bound"
+        if summary.remarks:
+            bound = f"{100 * (1 - ratio):.2g} % below the lower bound: not settled yet"
     injection = run.manifest.injection
     window = f"window {format_duration(injection.feedback_ns)} + {injection.mtu_bytes} B"
     rows: list[tuple[str, str, Any, Any, str]] = [
@@ -130,33 +137,75 @@ def _lane_record(lane: Lane) -> dict[str, Any]:
     }
 
 
-def viewer_data(run: Run) -> dict[str, Any]:
-    """Return what the page's viewer draws: lanes, queues and the ends of the iterations."""
+def viewer_data(
+    run: Run, asked: tuple[int, int] | None = None, *, most: int = MOST_INTERVALS
+) -> tuple[dict[str, Any], Excerpt]:
+    """Return what the page's viewer draws, lanes, queues and the ends of the iterations, and of it.
+
+    `asked` is the stretch of virtual time to draw, in ns; None is all, or of a long run what
+    `most` intervals show of its steady state.
+    """
     timeline, fabric = run.timeline(), run.fabric()
     graph = run.expansion().graph
-    lanes = lanes_of(graph, fabric, timeline, run.manifest.rank_to_node)
     queues = run.table("queues")
-    nodes = []
-    for node in range(fabric.nodes):
-        series = []
-        for dst in np.unique(queues["dst"][queues["node"] == node]).tolist():
-            rows = (queues["node"] == node) & (queues["dst"] == dst)
-            if queues["bytes"][rows].any():
-                times, sizes = queues["t_ns"][rows], queues["bytes"][rows]
-                series.append(
-                    {"dst": dst, "t": _packed(times, "<f8"), "bytes": _packed(sizes, "<f8")}
-                )
-        nodes.append(series)
+    excerpt = choose_excerpt(
+        begin_times(graph, timeline), timeline, skip=run.manifest.skip, most=most, asked=asked
+    )
+    lanes = lanes_of(graph, fabric, timeline, run.manifest.rank_to_node, excerpt)
     ends = [int(end) for end in timeline.iteration_ends_ns if end != NONE]
     nic = run.table("nic")
     peaks = nic["peak_bytes"][nic["injection"] == run.manifest.injection.kind]
-    return {
-        "duration": int(timeline.end_ns.max(initial=1)),
+    duration = int(timeline.end_ns.max(initial=1))
+    data = {
+        "span": [min(excerpt.begin_ns, duration), min(excerpt.end_ns, duration)],
         "ends": ends,
         "skip": run.manifest.skip,
         "planes": len(fabric.planes),
         "lanes": [_lane_record(lane) for lane in lanes],
-        "queues": nodes,
+        "queues": _queue_lines(queues, fabric.nodes, excerpt, most),
         "busiest": int(np.argmax(peaks)) if len(peaks) else 0,
         "injection": run.manifest.injection.kind,
     }
+    return data, excerpt
+
+
+def _fullest(rows: Int64s, size_bytes: Int64s, crowd: int) -> Int64s:
+    """Return of every `crowd` rows the one of most bytes.
+
+    >>> _fullest(np.arange(5), np.array([1, 9, 3, 7, 2]), 2)
+    array([1, 3, 4])
+    """
+    if crowd <= 1:
+        return rows
+    padded = np.pad(rows, (0, -len(rows) % crowd), "edge").reshape(-1, crowd)
+    fullest = np.argmax(size_bytes[padded], axis=1)
+    return np.take_along_axis(padded, fullest[:, None], axis=1)[:, 0]
+
+
+def _queue_lines(
+    queues: Table, nodes: int, excerpt: Excerpt, most: int
+) -> list[list[dict[str, Any]]]:
+    """Return the queues of each node in `excerpt`, thinned to about `most` points in all.
+
+    Of neighbours that must make room the fullest stays, so that no peak is lost.
+    """
+    inside = (queues["t_ns"] >= excerpt.begin_ns) & (queues["t_ns"] < excerpt.end_ns)
+    crowd = -(-int(inside.sum()) // most)
+    found: list[list[dict[str, Any]]] = []
+    for node in range(nodes):
+        mine = queues["node"] == node
+        lines = []
+        for dst in np.unique(queues["dst"][mine]).tolist():
+            line = np.flatnonzero(mine & (queues["dst"] == dst))
+            first, last = np.searchsorted(
+                queues["t_ns"][line], [excerpt.begin_ns, excerpt.end_ns]
+            ).tolist()
+            rows = line[max(first - 1, 0) : last + 1]  # with what waits as it begins and ends
+            if queues["bytes"][rows].any():
+                rows = _fullest(rows, queues["bytes"], crowd)
+                times, sizes = queues["t_ns"][rows], queues["bytes"][rows]
+                lines.append(
+                    {"dst": dst, "t": _packed(times, "<f8"), "bytes": _packed(sizes, "<f8")}
+                )
+        found.append(lines)
+    return found

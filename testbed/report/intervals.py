@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from scheduler.model.taskgraph import Int64s, TaskGraph
     from scheduler.model.timeline import Timeline
+    from testbed.files.excerpt import Excerpt
     from topologies import Fabric
 
 __all__ = ["Lane", "lanes_of", "without"]
@@ -63,38 +64,50 @@ def without(
 
 
 def lanes_of(
-    graph: TaskGraph, fabric: Fabric, timeline: Timeline, rank_to_node: Sequence[int]
+    graph: TaskGraph,
+    fabric: Fabric,
+    timeline: Timeline,
+    rank_to_node: Sequence[int],
+    excerpt: Excerpt,
 ) -> list[Lane]:
-    """Return every lane, ranks first, then planes."""
+    """Return every lane, ranks first, then planes, with the intervals that `excerpt` shows."""
     return [
-        *_rank_lanes(graph, fabric, timeline, rank_to_node),
-        *_plane_lanes(fabric, timeline),
+        *_rank_lanes(graph, fabric, timeline, rank_to_node, excerpt),
+        *_plane_lanes(fabric, timeline, excerpt),
     ]
 
 
 def _rank_lanes(
-    graph: TaskGraph, fabric: Fabric, timeline: Timeline, rank_to_node: Sequence[int]
+    graph: TaskGraph,
+    fabric: Fabric,
+    timeline: Timeline,
+    rank_to_node: Sequence[int],
+    excerpt: Excerpt,
 ) -> Iterator[Lane]:
-    moved, n = timeline.transfers, timeline.iterations
-    kind, rank, stream = (np.tile(c, n) for c in (graph.kind, graph.rank, graph.stream))
-    op, src, dst = (np.tile(c, n) for c in (graph.op, graph.src, graph.dst))
-    done = timeline.end_ns != NONE
+    moved = timeline.transfers
+    task = excerpt.shows(timeline.ready_ns, timeline.end_ns)
+    task = task[np.argsort(timeline.start_ns[task], kind="stable")]
+    base = task % graph.tasks
+    kind, rank, stream = graph.kind[base], graph.rank[base], graph.stream[base]
+    op, src, dst = graph.op[base], graph.src[base], graph.dst[base]
     left = moved.start_ns + wire_ns(fabric, moved.plane, moved.size_bytes)  # the last bit
+    sent = excerpt.shows(moved.start_ns, left)
+    sender, carrier = moved.from_node[sent], moved.plane[sent]
     shown: set[int] = set()
     for number, node in enumerate(rank_to_node):
         group = f"rank {number}"
-        work = done & (kind == COMPUTE) & (rank == number)
+        work = (kind == COMPUTE) & (rank == number)
         for each in np.unique(stream[work]).tolist():
-            rows = np.flatnonzero(work & (stream == each))
-            rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
+            mine = np.flatnonzero(work & (stream == each))
+            rows = task[mine]
             name = "compute" if each == 0 else ("reduce" if each < 0 else f"stream {each}")
             yield Lane(
                 group=group, name=name, kind="compute", plane=-1,
                 start_ns=timeline.start_ns[rows], end_ns=timeline.end_ns[rows], dark=rows * 0,
-                first=op[rows], second=rows, far=np.full(len(rows), NONE, np.int64),
+                first=op[mine], second=rows, far=np.full(len(rows), NONE, np.int64),
             )  # fmt: skip
-        message = done & (kind == MESSAGE) & ((src == node) | (dst == node))
-        busy = work & (stream >= 0)
+        message = task[(kind == MESSAGE) & ((src == node) | (dst == node))]
+        busy = task[work & (stream >= 0)]
         begin, end = without(
             *merged(timeline.ready_ns[message], timeline.end_ns[message]),
             *merged(timeline.start_ns[busy], timeline.end_ns[busy]),
@@ -108,7 +121,7 @@ def _rank_lanes(
             continue
         shown.add(node)
         for plane in range(len(fabric.planes)):
-            rows = np.flatnonzero((moved.from_node == node) & (moved.plane == plane))
+            rows = sent[(sender == node) & (carrier == plane)]
             yield Lane(
                 group=group, name=f"sends, plane {plane}", kind="send", plane=plane,
                 start_ns=moved.start_ns[rows], end_ns=left[rows], dark=rows * 0,
@@ -116,19 +129,25 @@ def _rank_lanes(
             )  # fmt: skip
 
 
-def _plane_lanes(fabric: Fabric, timeline: Timeline) -> Iterator[Lane]:
+def _plane_lanes(fabric: Fabric, timeline: Timeline, excerpt: Excerpt) -> Iterator[Lane]:
     circuits, last = timeline.circuits, int(timeline.end_ns.max(initial=0))
     down = np.where(circuits.down_ns == NONE, np.maximum(last, circuits.up_ns), circuits.down_ns)
-    made = circuits.dark_ns != NONE
-    number = np.arange(len(circuits.plane))
+    shining = excerpt.shows(circuits.up_ns, down)
+    darkened = excerpt.shows(circuits.dark_ns, circuits.up_ns)
     for index, plane in enumerate(fabric.planes):
         if plane.kind != "ocs":
             continue
         for port in range(plane.ports):
-            mine = (circuits.plane == index) & (circuits.src_port == port)
-            if plane.duplex:
-                mine |= (circuits.plane == index) & (circuits.dst_port == port)
-            lit, dark = np.flatnonzero(mine), np.flatnonzero(mine & made)
+            lit, dark = (
+                rows[
+                    (circuits.plane[rows] == index)
+                    & (
+                        (circuits.src_port[rows] == port)
+                        | (plane.duplex & (circuits.dst_port[rows] == port))
+                    )
+                ]
+                for rows in (shining, darkened)
+            )
             rows = np.concatenate([lit, dark])
             start = np.concatenate([circuits.up_ns[lit], circuits.dark_ns[dark]])
             order = np.argsort(start, kind="stable")
@@ -143,7 +162,7 @@ def _plane_lanes(fabric: Fabric, timeline: Timeline) -> Iterator[Lane]:
                 start_ns=start[order],
                 end_ns=np.concatenate([down[lit], circuits.up_ns[dark]])[order],
                 dark=np.repeat([0, 1], [len(lit), len(dark)])[order],
-                first=number[rows][order],
+                first=rows[order],
                 second=far[order],
                 far=far[order],
             )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from scheduler.model.timeline import Timeline
+    from testbed.files.excerpt import Excerpt
     from testbed.files.rundir import Run
     from topologies import Fabric
 
@@ -52,16 +53,19 @@ def document(title: str, body: str, data: Any = None) -> bytes:  # noqa: ANN401 
     ).encode()
 
 
-def run_page(run: Run) -> bytes:
-    """Return the report of a run; of one that failed, what is known and why it failed."""
+def run_page(run: Run, asked: tuple[int, int] | None = None) -> bytes:
+    """Return the report of a run; of one that failed, what is known and why it failed.
+
+    `asked` is the stretch of virtual time that its timeline draws, as `viewer_data` says.
+    """
     body = [_header(run)]
     if run.manifest.error is not None:
         body.append(_error(run))
-    body += [_overload(run), _faults(run)]
+    body += [_overload(run), _remarks(run), _faults(run)]
     data = None
     if (run.path / "tasks.parquet").is_file():
-        data = viewer_data(run)
-        body += [_tiles(run), _timeline(data), _queues(run), *_details(run)]
+        data, excerpt = viewer_data(run, asked)
+        body += [_tiles(run), _timeline(data, excerpt), _queues(run), *_details(run)]
     body.append(_facts(run))
     return document(f"{run.manifest.scheduler}: fluxbed run", "".join(body), data)
 
@@ -102,6 +106,12 @@ def _overload(run: Run) -> str:
     )
 
 
+def _remarks(run: Run) -> str:
+    """Say what makes a number mean something else than it seems to."""
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in run.summary.remarks or ())
+    return f'<section class="card"><h2>To be noted</h2>{said}</section>' if said else ""
+
+
 def _faults(run: Run) -> str:
     """Say what the run was made to bear and what it cost; nothing where that is nothing."""
     manifest = run.manifest
@@ -138,7 +148,13 @@ def _tiles(run: Run) -> str:
     return f'<section class="tiles">{"".join(cells)}</section>'
 
 
-def _timeline(data: dict[str, Any]) -> str:
+def _timeline(data: dict[str, Any], excerpt: Excerpt) -> str:
+    part = "" if excerpt.whole else (
+        f'<p class="hint part"><b>A part of the run: {excerpt.told()}.</b> '
+        "<code>fluxbed report RUN --iterations 3-4</code> or <code>--span 5ms-6ms</code> draws "
+        "another. All other numbers and charts of this page, and the tables, are of the whole run."
+        "</p>"
+    )  # fmt: skip
     legend = "".join(
         f'<span style="--c:{colour}">{name}</span>'
         for colour, name in (*_KINDS, *_plane_names(data["planes"]))
@@ -146,13 +162,15 @@ def _timeline(data: dict[str, Any]) -> str:
     buttons = "".join(
         f'<button data-do="{action}">{name}</button>'
         for action, name in (
-            ("one", "One iteration"), ("all", "Everything"), ("in", "Zoom in"), ("out", "Zoom out"),
+            ("one", "One iteration"), ("all", "Everything drawn" if part else "Everything"),
+            ("in", "Zoom in"), ("out", "Zoom out"),
         )
     )  # fmt: skip
     return (
         '<section class="card"><h2>Timeline</h2><p class="hint">Every rank above, the circuits of '
         "every plane below. Turn the wheel to zoom, drag to move, double-click to come back; over "
         "the names the wheel scrolls. Dashed: an iteration ends.</p>"
+        f"{part}"
         f'<div class="bar">{buttons}<div class="legend">{legend}'
         '<span class="hatch">dark: a circuit is being made</span></div></div>'
         '<canvas id="axis"></canvas><div class="scroll ranks"><canvas id="ranks"></canvas></div>'

@@ -11,6 +11,7 @@ import msgspec
 
 from testbed.files.compare import compare_runs
 from testbed.files.rundir import read_run, record_file
+from testbed.files.timeline_json import timeline_chunks
 from topologies.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,22 +19,43 @@ if TYPE_CHECKING:
 
     from testbed.files.rundir import Run
 
-__all__ = ["FORMATS", "render", "write_comparison", "write_report"]
+__all__ = ["FORMATS", "render", "rewrite_timeline", "write_comparison", "write_report"]
 
 FORMATS: Final = ("html", "md", "csv", "json")
 REPORT: Final = "report.html"
+TIMELINE: Final = "timeline.json"
 
 
-def write_report(run_directory: Path | str) -> Path:
+def write_report(run_directory: Path | str, asked: tuple[int, int] | None = None) -> Path:
     """Write `report.html` into a run directory and its hash into the manifest; return its path.
 
-    Raises `InputError` when the directory is no run, `UsageError` when it cannot be written.
+    `asked` is the stretch of virtual time to draw, in ns; by default all, or of a very long run a
+    part. Raises `InputError` when the directory is no run, `UsageError` when it cannot be written.
     """
     from testbed.report.page import run_page
 
     run = read_run(run_directory)
-    record_file(run.path, REPORT, run_page(run))
+    record_file(run.path, REPORT, run_page(run, asked))
     return run.path / REPORT
+
+
+def rewrite_timeline(run_directory: Path | str, asked: tuple[int, int] | None = None) -> None:
+    """Write `timeline.json` of a run again; `asked` and errors as `write_report`.
+
+    Nothing is written where the run left no records.
+    """
+    run = read_run(run_directory)
+    if not (run.path / "tasks.parquet").is_file():
+        return
+    chunks = timeline_chunks(
+        run.expansion().graph,
+        run.fabric(),
+        run.timeline(),
+        run.manifest.rank_to_node,
+        skip=run.manifest.skip,
+        asked=asked,
+    )
+    record_file(run.path, TIMELINE, b"".join(chunks))
 
 
 def write_comparison(run_directories: Sequence[Path | str], path: Path | str) -> Path:

@@ -54,19 +54,20 @@ class OperationCount:
 class RankTimes:
     """Where one rank's time went, in ns: unions of intervals over the whole capture.
 
-    `kernels` and `communication_kernels` count GPU kernels (0 on a CPU). `overlap_ns` is
-    communication with compute beside it; copies of memory count in `busy_ns` alone.
+    `kernels` and `communication_kernels` count GPU kernels (0 on a CPU; None where nothing says).
+    `overlap_ns` is communication with compute beside it; copies of memory count in `busy_ns` alone.
+    Of a workload whose operations have no times only `compute_ns` is known.
     """
 
     rank: int | None
     path: str
-    kernels: int
-    communication_kernels: int
-    span_ns: int
-    busy_ns: int
+    kernels: int | None
+    communication_kernels: int | None
+    span_ns: int | None
+    busy_ns: int | None
     compute_ns: int
-    communication_ns: int
-    overlap_ns: int
+    communication_ns: int | None
+    overlap_ns: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,16 +160,17 @@ def _workload_times(workload: Workload, rank: int) -> RankTimes:
                 wire.append((arrive_ns, end_ns))
     compute, communication = _merge(_spans(work)), _merge(_spans(wire))
     both = _merge(np.concatenate([compute, communication]))
+    overlap_ns = _length(compute) + _length(communication) - _length(both)
     return RankTimes(
         rank=rank,
         path=workload.source.path,
-        kernels=0,
-        communication_kernels=0,
-        span_ns=_extent(both),
-        busy_ns=_length(both),
+        kernels=None,
+        communication_kernels=None,
+        span_ns=_extent(both) if both.size else None,
+        busy_ns=_length(both) if both.size else None,
         compute_ns=total,
-        communication_ns=_length(communication),
-        overlap_ns=_length(compute) + _length(communication) - _length(both),
+        communication_ns=_length(communication) if wire else None,
+        overlap_ns=overlap_ns if wire and work else None,
     )
 
 

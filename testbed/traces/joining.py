@@ -97,6 +97,13 @@ def of_window(recordings: Sequence[Recording], window: int) -> list[Recording]:
     return [recording for recording in recordings if id(recording) not in others]
 
 
+def _extent(recording: Recording) -> str:
+    """Say what a profiler window holds."""
+    if not recording.steps:
+        return f"{len(recording.calls)} calls, no steps marked"
+    return f"steps {recording.steps[0].number} to {recording.steps[-1].number}"
+
+
 def _begin_ns(recording: Recording) -> int:
     return recording.steps[0].start_ns if recording.steps else 0
 
@@ -150,19 +157,15 @@ def _choose(listed: list[Recording], options: Options) -> Recording:
             f"{first.path} is of the same rank and steps",
             f"give each rank once{choice}",
         )
-    windows = ", ".join(
-        f"{i}: steps {r.steps[0].number} to {r.steps[-1].number}"
-        for i, r in enumerate(listed)
-        if r.steps
-    )
     if options.window is None or options.window >= len(listed):
-        asked = "none was chosen" if options.window is None else f"there is no {options.window}"
-        raise InputError(
-            f"rank {first.rank} has {len(listed)} profiler window{'s' * (len(listed) > 1)}",
-            first.path,
-            f"they are {windows}, and {asked}",
-            "choose one with --window",
-        )
+        windows = ", ".join(f"{number} ({_extent(r)})" for number, r in enumerate(listed))
+        if len(listed) == 1:
+            what, fix = f"rank {first.rank} has one profiler window", "leave --window out"
+        else:
+            what = f"rank {first.rank} has {len(listed)} profiler windows"
+            fix = "choose one with --window"
+        asked = "none is chosen" if options.window is None else f"there is no {options.window}"
+        raise InputError(what, first.path, f"{asked} of {windows}", fix)
     return listed[options.window]
 
 

@@ -92,6 +92,8 @@ def read_any(
     for files that cannot be read.
     """
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    for path in given:
+        _refuse_run(Path(path))
     reader = None if importer is None else _named(importer)
     recordings: list[Recording] = []
     exported: list[tuple[str, bytes]] = []
@@ -159,6 +161,13 @@ def _or_refuse(recordings: list[Recording], paths: list[Path | str]) -> list[Rec
         raise InputError("there is no trace to load", _name(paths), why, "give trace files")
     number_hosts(recordings)
     return recordings
+
+
+def _refuse_run(path: Path) -> None:
+    if all((path / name).is_file() for name in ("manifest.json", "plan.json", "workload.jsonl")):
+        why = "it holds what a workload became"
+        fix = f"give {path / 'workload.jsonl'}, the workload it was made from"
+        raise InputError("this is a run, not a trace", str(path), why, fix)
 
 
 def _named(importer: str) -> Importer:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from output_schemas import conforms
 
 from testbed.emulator.registry import RUNS
 from testbed.files.rundir import read_run
@@ -92,6 +93,7 @@ def test_run_measures_what_was_predicted(step: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)
+    conforms("run", rows)
     assert [row["scheduler"] for row in rows] == list(SCHEDULERS)
     for row in rows:
         assert row["status"] == "ok"
@@ -100,6 +102,25 @@ def test_run_measures_what_was_predicted(step: Path, tmp_path: Path) -> None:
         assert 0.9 < row["iteration_ns"] / row["predicted_iteration_ns"] < 1.5
         assert check_run_directory(Path(row["run"])) == []
         assert (Path(row["run"]) / "report.html").is_file()
+
+
+def test_repeats_and_failures_have_their_rows(step: Path, tmp_path: Path) -> None:
+    chosen = ["-s", "static", "-s", "flux", "--repeat", 2]  # one plane: static lacks a circuit
+    done = subprocess.run(  # noqa: S603 (our own interpreter)
+        words(
+            *("run", step, "-t", "rails,planes=1,rate=400Gbps,delay=50us", *chosen),
+            *("-o", tmp_path / "o", "--format", "json"),
+        ),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    rows = json.loads(done.stdout)
+    conforms("run", rows)
+    assert [row["status"] for row in rows] == ["failed", "ok"]
+    assert len(rows[1]["executions"]) == 2
 
 
 def test_a_dry_run_measures_nothing(step: Path, tmp_path: Path) -> None:
@@ -113,7 +134,9 @@ def test_a_dry_run_measures_nothing(step: Path, tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    (row,) = json.loads(done.stdout)
+    rows = json.loads(done.stdout)
+    conforms("run", rows)
+    (row,) = rows
     assert row["expected_wall_s"] > 0
     assert row["predicted_iteration_ns"] > 0
     assert not target.exists()
@@ -147,7 +170,9 @@ def test_after_a_killed_run_clean_removes_what_is_left(
     done = subprocess.run(  # noqa: S603 (our own interpreter)
         words("clean", "--format", "json"), cwd=ROOT, capture_output=True, text=True, check=True
     )
-    removed = [row["removed"] for row in json.loads(done.stdout)]
+    rows = json.loads(done.stdout)
+    conforms("clean", rows)
+    removed = [row["removed"] for row in rows]
     assert any(line.endswith(left) for line in removed)
     assert not records(process)
 

@@ -62,7 +62,7 @@ def test_every_option_of_a_builder_can_be_spelt() -> None:
             "hybrid,packets=1Gbps",
             ("hybrid,packets=1Gbps: there is no option 'packets', because the options of hybrid "
             "are nodes, planes, rate, packet_rate, delay, duplex, all_stop, control, notify, "
-            "latency: choose one of them"),
+            "latency: did you mean packet_rate?"),
         ),
         (
             "rails,delay=100",

@@ -19,6 +19,7 @@
     line.bytes = doubles(line.bytes);
   }
 
+  const [BEGIN, END] = run.span; // what is drawn; shorter than the run where that is very long
   const PLANES = ["#e69f00", "#009e73", "#cc79a7", "#b5a800"];
   const LIGHT = ["#fbe3b3", "#b5e3d6", "#efd3e2", "#f6f0a8"];
   const LINES = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#444"];
@@ -60,14 +61,17 @@
 
   const steady = () => {
     const k = Math.min(Math.max(run.skip, 0), run.ends.length - 1);
-    const from = k > 0 ? run.ends[k - 1] : 0, to = k >= 0 ? run.ends[k] : run.duration;
+    let from = k > 0 ? run.ends[k - 1] : 0, to = k >= 0 ? run.ends[k] : END;
+    if (from < BEGIN || from >= END) [from, to] = [BEGIN, run.ends.find((end) => end > BEGIN) ?? END];
+    to = Math.min(to, END);
     const margin = 0.01 * (to - from);
     return [from - margin, to + margin];
   };
   let view = steady(), pending = false, hover = null;
   const limit = (from, to) => {
-    const whole = run.duration * 1.02 + 1, span = Math.min(Math.max(to - from, 20), whole);
-    from = Math.min(Math.max(from, -0.01 * run.duration), whole - span);
+    const margin = 0.01 * (END - BEGIN), whole = END - BEGIN + 2 * margin + 1;
+    const span = Math.min(Math.max(to - from, 20), whole);
+    from = Math.min(Math.max(from, BEGIN - margin), BEGIN - margin + whole - span);
     view = [from, from + span];
     draw();
   };
@@ -343,7 +347,7 @@
     limit(mid - half, mid + half); };
   const pan = (part) => { const by = (view[1] - view[0]) * part; limit(view[0] + by, view[1] + by); };
   const actions = { in: () => zoom(0.5), out: () => zoom(2), left: () => pan(-0.5), right: () => pan(0.5),
-    one: () => limit(...steady()), all: () => limit(0, run.duration) };
+    one: () => limit(...steady()), all: () => limit(BEGIN, END) };
   for (const button of document.querySelectorAll("[data-do]")) {
     button.addEventListener("click", actions[button.dataset.do]);
   }

@@ -97,7 +97,7 @@ def test_file_class_is_used(my_flux: Path) -> None:
             "fluks",
             (
                 f"fluks: there is no scheduler 'fluks', because the schedulers are {NAMES}: "
-                "choose one of them, or write my_flux.py:Class"
+                "did you mean flux?"
             ),
         ),
         (
@@ -108,7 +108,7 @@ def test_file_class_is_used(my_flux: Path) -> None:
             "rotor-direct,slt=1us",
             (
                 "rotor-direct,slt=1us: there is no option 'slt', because its options are "
-                "slot, phase: correct the spelling"
+                "slot, phase: did you mean slot?"
             ),
         ),
         (

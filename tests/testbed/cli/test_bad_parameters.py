@@ -43,8 +43,8 @@ def refused(fluxbed: Any, tmp_path: Path) -> Callable[[list[dict[str, Any]]], st
 @pytest.mark.parametrize(
     ("topology", "sentence"),
     [
-        ("rails,nodes=1", "plane: the plane has ports=1, because the least possible is 2"),
-        ("rails,nodes=0", "because the least possible is 2"),
+        ("rails,nodes=1", "rails,nodes=1: nodes=1, because a fabric joins two nodes or more"),
+        ("rails,nodes=0", "because a fabric joins two nodes or more"),
         ("rails,nodes=-4", "-4"),
         ("rails,planes=0", "fabric: the fabric has planes=0, because the least possible is 1"),
         ("rails,planes=many", "many"),

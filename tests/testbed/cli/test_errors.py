@@ -10,6 +10,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RAILS = "rails,planes=2"
+GRID = """format = "fluxbed-experiment"
+version = 1
+title = "A grid"
+schedulers = ["static"]
+[workload]
+path = "STEP"
+[topology]
+name = "rails"
+delay = ["10us", "20us"]
+"""
 
 USAGE = {
     "fewer nodes than ranks": (
@@ -91,6 +101,52 @@ USAGE = {
             "scatter, barrier, send_recv: choose one of them"
         ),
     ),
+    "an option of a topology mistyped": (
+        ["-t", "rails,plains=2", "-s", "flux"],
+        (
+            "rails,plains=2: there is no option 'plains', because the options of rails are nodes, "
+            "planes, rate, delay, duplex, all_stop, control, notify, latency: did you mean planes?"
+        ),
+    ),
+    "a topology mistyped": (
+        ["-t", "rials", "-s", "flux"],
+        (
+            "rials: there is no topology 'rials', because the topologies are rails, single, "
+            "servers, hybrid, rotor, torus: did you mean rails?"
+        ),
+    ),
+    "one node": (
+        ["-t", "rails,nodes=1", "-s", "flux"],
+        ("rails,nodes=1: nodes=1, because a fabric joins two nodes or more: write nodes=2 or more"),
+    ),
+    "more planes than anybody has": (
+        ["-t", "rails,planes=100000", "-s", "flux"],
+        (
+            "fabric: 100,000 planes have 400,000 ports together, because fluxbed bears 262,144: "
+            "use fewer planes or nodes"
+        ),
+    ),
+    "a directory for a topology": (
+        ["-t", "/", "-s", "flux"],
+        (
+            "/: this is a directory, because a topology is a file or a name with options: "
+            "name a file in it, as /fabric.toml, or write rails,planes=2"
+        ),
+    ),
+    "a factor that is no number": (
+        ["-t", RAILS, "-s", "flux", "--compute-scale", "nan"],
+        (
+            "fluxbed simulate: Invalid value for '--compute-scale': 'nan' is not a positive "
+            "number: write 0.5 or 2."
+        ),
+    ),
+    "an option of a scheduler mistyped": (
+        ["-t", RAILS, "-s", "rotor-direct,slots=1us"],
+        (
+            "rotor-direct,slots=1us: there is no option 'slots', because its options are slot, "
+            "phase: did you mean slot?"
+        ),
+    ),
     "unknown option": (
         ["-t", RAILS, "--bogus"],
         "fluxbed simulate: No such option '--bogus'.",
@@ -118,6 +174,72 @@ def test_an_unknown_scheduler_is_told_before_anything_runs(fluxbed: Any, step: P
     assert (code, out) == (2, "")
     assert err.startswith("nope: there is no scheduler 'nope', because the schedulers are flux, ")
     assert err.count("\n") == 1
+
+
+def test_a_mistyped_verb_is_told_what_was_meant(fluxbed: Any) -> None:
+    sentence = "fluxbed: There is no verb 'simulat': did you mean simulate?\n"
+    assert fluxbed("simulat", "x") == (2, "", sentence)
+    code, out, err = fluxbed("xyzzy")
+    assert (code, out) == (2, "")
+    assert err.startswith("fluxbed: There is no verb 'xyzzy': choose one of doctor, inspect, ")
+
+
+def test_a_mistyped_scheduler_is_told_what_was_meant(fluxbed: Any, step: Path) -> None:
+    code, out, err = fluxbed("simulate", step, "-t", RAILS, "-s", "rotor-dircet")
+    assert (code, out) == (2, "")
+    assert err.endswith(": did you mean rotor-direct?\n")
+
+
+@pytest.mark.parametrize("verb", ["convert", "synth", "expand", "plan", "sweep", "figure"])
+def test_a_place_that_cannot_be_written_is_a_usage_error(
+    fluxbed: Any, step: Path, tmp_path: Path, verb: str
+) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_bytes(b"")
+    grid = tmp_path / "grid.toml"
+    grid.write_text(GRID.replace("STEP", str(step)))
+    words = {
+        "convert": [step],
+        "synth": ["llama3-8b", "--tp", "2", "--layers", "1"],
+        "expand": [step, "-t", RAILS],
+        "plan": [step, "-t", RAILS, "-s", "static"],
+        "sweep": [grid],
+        "figure": [grid],
+    }[verb]
+    if verb == "figure":
+        assert fluxbed("sweep", grid, "-o", tmp_path / "sweep", "-j", "1").code == 0
+        words = [tmp_path / "sweep", "-x", "topology.delay", "-y", "iteration_ns"]
+    code, out, err = fluxbed(verb, *words, "-o", blocker / "out.pdf")
+    assert (code, out) == (2, ""), err
+    assert err.count("\n") == 1
+    assert str(blocker / "out.pdf") in err
+
+
+def test_a_run_is_no_trace(fluxbed: Any, step: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert fluxbed("simulate", step, "-t", RAILS, "-s", "static", "-o", run).code == 0
+    assert fluxbed("simulate", run, "-t", RAILS, "-s", "flux") == (
+        5,
+        "",
+        (
+            f"{run}: this is a run, not a trace, because it holds what a workload became: "
+            f"give {run / 'workload.jsonl'}, the workload it was made from\n"
+        ),
+    )
+    for words, sentence in (
+        (["--span", "5ms"], "'5ms' is no stretch of time, because a stretch of time has"),
+        (["--span", "5ms-1ms"], "'5ms-1ms' is no stretch of time, because it ends before"),
+        (["--iterations", "9-12"], "'9-12', because iterations 0 to 11 were executed"),
+        (["--iterations", "x"], "there is no iteration 'x', because iterations 0 to 11"),
+        (["--iterations", "1", "--span", "0-1ms"], "--iterations and --span are given"),
+    ):
+        code, out, err = fluxbed("report", run, *words)
+        assert (code, out) == (2, "")
+        assert sentence in err
+    code, _, err = fluxbed("report", run, "--iterations", "3-4")
+    assert code == 0, err
+    assert "A part of the run: " in (run / "report.html").read_text("utf-8")
+    assert fluxbed("check", run).code == 0
 
 
 @pytest.mark.parametrize("verb", ["simulate", "expand", "plan"])

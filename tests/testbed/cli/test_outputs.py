@@ -5,18 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
-from referencing import Registry, Resource
+from output_schemas import SCHEMAS, conforms
 
-ROOT = Path(__file__).resolve().parents[3]
-SCHEMAS = [json.loads(path.read_text("utf-8")) for path in (ROOT / "docs/schemas").glob("*.json")]
-REGISTRY: Registry[Any] = Registry().with_resources(
-    [(schema["$id"], Resource.from_contents(schema)) for schema in SCHEMAS]
-)
+if TYPE_CHECKING:
+    from pathlib import Path
+
 FABRIC = "rails,planes=2,rate=400Gbps,delay=20us"
 GRID = """format = "fluxbed-experiment"
 version = 1
@@ -28,13 +25,6 @@ path = "step.workload.jsonl"
 name = "rails"
 delay = ["10us", "1ms"]
 """
-
-
-def conforms(kind: str, document: Any) -> None:
-    validator = jsonschema.Draft202012Validator(
-        {"$ref": f"fluxbed:output#/$defs/{kind}"}, registry=REGISTRY
-    )
-    validator.validate(document)
 
 
 def test_what_is_not_an_output_does_not_conform() -> None:
@@ -104,6 +94,15 @@ def test_json_conforms_and_csv_has_the_same(
                 assert row[key] == ("" if expected is None else str(expected)), key
 
 
+def test_what_clean_removed(fluxbed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for removed in ([], ["namespace of h0", "record of a run"]):
+        monkeypatch.setattr("testbed.emulator.cleanup.clean", lambda _run, gone=removed: gone)
+        code, out, err = fluxbed("clean", "--format", "json")
+        assert (code, err) == (0, "")
+        conforms("clean", json.loads(out))
+        assert [row["removed"] for row in json.loads(out)] == removed
+
+
 def test_every_verb_that_has_formats_has_a_schema() -> None:
     import click
 
@@ -119,4 +118,4 @@ def test_every_verb_that_has_formats_has_a_schema() -> None:
     (schema,) = (schema for schema in SCHEMAS if schema["$id"] == "fluxbed:output")
     described = {name.partition("_")[0] for name in schema["$defs"]} - {"operation"}
     assert verbs == described
-    assert {kind.partition("_")[0] for kind in OUTPUTS} == verbs - {"run", "clean"}  # root
+    assert {kind.partition("_")[0] for kind in OUTPUTS} == verbs - {"run", "clean"}  # those of root

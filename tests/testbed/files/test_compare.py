@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ import pytest
 
 from testbed.files.compare import compare_runs
 from testbed.files.rundir import read_run
+from testbed.files.summary import Summary
 from topologies import UsageError
 
 if TYPE_CHECKING:
@@ -55,14 +57,24 @@ def test_peaks_of_different_windows_have_no_ratio(runs: list[Run], tmp_path: Pat
     assert second.ratios["iteration_ns"] == 1
 
 
+def test_a_run_that_failed_has_a_place_and_no_numbers(runs: list[Run], tmp_path: Path) -> None:
+    failed = copy(runs[0], tmp_path, status="failed")
+    failed = dataclasses.replace(failed, summary=Summary.unfinished("in-order", "failed"))
+    first, second = compare_runs([failed, runs[1]])
+    assert first.failure == "failed"
+    assert set(first.values.values()) == set(first.ratios.values()) == {None}
+    assert (first.reference, second.reference) == (False, True)
+    assert second.ratios["iteration_ns"] == 1
+
+
 def test_runs_that_cannot_be_compared_are_refused(runs: list[Run], tmp_path: Path) -> None:
     error = {"exit": 6, "what": "message 3 waits", "where": "rank 1", "why": "dark", "fix": "x"}
     failed = copy(runs[0], tmp_path / "a", status="stalled", error=error)
     with pytest.raises(UsageError) as refused:
-        compare_runs([runs[0], failed])
+        compare_runs([failed, failed])
     assert str(refused.value) == (
-        f"{failed.path}: the run did not end well, because message 3 waits (dark): compare "
-        "finished runs"
+        f"compare: no run ended well, because {failed.path} stalled: message 3 waits (dark): name "
+        "a finished run"
     )
     other = msgspec.structs.replace(runs[0].manifest.expansion, sha256="0" * 64)
     estranged = copy(runs[0], tmp_path / "b", expansion=msgspec.to_builtins(other))

@@ -11,7 +11,7 @@ import pytest
 from scheduler.model.expansion import ExpansionOptions, expand
 from scheduler.model.workload import Collective, Compute, Group, Participation, Source, Workload
 from testbed.files.messages import deps_path, write_messages
-from topologies import InputError, rails
+from topologies import UsageError, rails
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,5 +68,5 @@ def test_metadata_identifies_the_messages(expansion: Expansion, tmp_path: Path) 
 
 
 def test_an_unwritable_place_is_one_sentence(expansion: Expansion, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the file cannot be written, because no such file"):
+    with pytest.raises(UsageError, match="the file cannot be written, because no such file"):
         write_messages(expansion, tmp_path / "absent" / "messages.parquet")

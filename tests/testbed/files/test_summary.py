@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -9,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.metrics import union_length_ns
+from scheduler.model.nic import account_nics
 from testbed.files.rundir import read_run
+from testbed.files.summary import summarise
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,3 +108,31 @@ def test_union_of_intervals(intervals: list[tuple[int, int]]) -> None:
     begin = np.array([b for b, _ in intervals], np.int64)
     end = np.array([b + length for b, length in intervals], np.int64)
     assert union_length_ns(begin, end) == len(covered)
+
+
+def test_an_iteration_below_its_bound_is_remarked(tmp_path: Path, make_run: Any) -> None:
+    run = read_run(make_run(tmp_path / "run", "in-order"))
+    graph, timeline, plan = run.expansion().graph, run.timeline(), run.plan()
+    fabric, placed = run.fabric(), run.manifest.rank_to_node
+    accounts = {kind: account_nics(graph, fabric, timeline, kind) for kind in ("eager", "paced")}
+
+    def remarks(times: float, **known: Any) -> list[str] | None:
+        assert run.summary.iteration_ns is not None
+        bound_ns = run.summary.iteration_ns * times
+        promised = msgspec.structs.replace(plan.predicted, lower_bound_ns=bound_ns)
+        found = summarise(
+            graph, fabric, dataclasses.replace(timeline, **known), accounts, scheduler="in-order",
+            rank_to_node=placed, skip=run.manifest.skip, promised=promised,
+        )  # fmt: skip
+        return found.remarks
+
+    (sentence,) = remarks(1.25) or ()
+    assert sentence == (
+        f"the iteration is 20.00% shorter than its lower bound, because {timeline.iterations} "
+        "iterations do not settle to the period that the bound is of: execute more with -n, or "
+        "skip more with --skip"
+    )
+    assert remarks(1.0) == remarks(0.5) == []
+    assert remarks(1.0005) != []
+    assert remarks(1.0005, origin="emulated") == []
+    assert remarks(1.01, origin="emulated") != []

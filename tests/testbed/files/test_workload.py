@@ -27,7 +27,7 @@ from testbed.files.workload import (
     workload_schema,
     write_workload,
 )
-from topologies.errors import InputError
+from topologies.errors import InputError, UsageError
 
 SCHEMA = Path(__file__).resolve().parents[3] / "docs" / "schemas" / "workload.schema.json"
 
@@ -206,7 +206,7 @@ def test_unreadable_and_damaged_files(tmp_path: Path) -> None:
     cut.write_bytes(cut.read_bytes()[:60])
     with pytest.raises(InputError, match="compressed data is damaged"):
         read_workload(cut)
-    with pytest.raises(InputError, match="cannot be written, because no such file"):
+    with pytest.raises(UsageError, match="cannot be written, because no such file"):
         write_workload(small(), tmp_path / "no" / "x.workload.jsonl")
 
 

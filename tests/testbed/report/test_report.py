@@ -17,8 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.metrics import merged
+from testbed.files.excerpt import begin_times, choose_excerpt
 from testbed.files.rundir import read_run
-from testbed.report import render, write_comparison, write_report
+from testbed.files.verify import check_run_directory
+from testbed.report import render, rewrite_timeline, write_comparison, write_report
 from testbed.report.charts import columns, histogram, ticks
 from testbed.report.circuits import circuit_uses
 from testbed.report.data import plane_shares, tiles, viewer_data
@@ -94,7 +96,8 @@ def test_the_page_needs_nothing_else(runs: list[Path]) -> None:
 def test_the_viewer_is_given_every_interval(runs: list[Path]) -> None:
     for path in runs:
         run = read_run(path)
-        data = viewer_data(run)
+        data, excerpt = viewer_data(run)
+        assert excerpt.whole
         tables = run.tables()
         by_kind: dict[str, int] = {}
         for lane in data["lanes"]:
@@ -110,11 +113,110 @@ def test_the_viewer_is_given_every_interval(runs: list[Path]) -> None:
         assert by_kind["circuit"] == len(tables["circuits"]["plane"]) + made
 
 
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_a_part_of_a_run_is_that_part_and_says_so(data: Any, runs: list[Path]) -> None:
+    run = read_run(data.draw(st.sampled_from(runs)))
+    timeline = run.timeline()
+    last = int(timeline.end_ns.max())
+    cuts = st.tuples(st.integers(0, last), st.integers(1, last)).map(lambda t: (t[0], t[0] + t[1]))
+    asked, most = data.draw(st.none() | cuts), data.draw(st.integers(1, 400))
+    whole, all_of_it = viewer_data(run)
+    part, excerpt = viewer_data(run, asked, most=most)
+    assert excerpt.intervals == all_of_it.intervals
+    assert excerpt.drawn <= most
+    if asked is None and all_of_it.intervals <= most:
+        assert part == whole
+    begin, end = excerpt.begin_ns, excerpt.end_ns
+    assert asked is None or (begin == asked[0] and end <= asked[1])
+    full = {(lane["group"], lane["name"]): lane for lane in whole["lanes"]}
+    for lane in part["lanes"]:
+        name = (lane["group"], lane["name"])
+        if lane["kind"] == "wait":  # cut where the messages that explain it are
+            continue
+        everything, mine = (
+            np.stack(
+                [
+                    np.frombuffer(base64.b64decode(each["start"]), "<f8"),
+                    np.frombuffer(base64.b64decode(each["length"]), "<f8"),
+                    np.frombuffer(base64.b64decode(each["second"]), "<f8"),
+                ]
+            )
+            for each in (full[name], lane)
+        )
+        seen = (everything[0] < end) & (everything[0] + everything[1] >= begin)
+        inside = mine[:, (mine[0] < end) & (mine[0] + mine[1] >= begin)]
+        assert np.array_equal(everything[:, seen], inside)
+
+
+def test_a_long_run_is_drawn_in_whole_iterations_of_its_steady_state(runs: list[Path]) -> None:
+    run = read_run(runs[0])
+    timeline = run.timeline()
+    times = begin_times(run.expansion().graph, timeline)
+    ends = timeline.iteration_ends_ns.tolist()
+    skip = run.manifest.skip
+    times = np.concatenate([times, times + ends[-1] + 1])  # a run twice as long has twice as many
+    two = dataclasses.replace(
+        timeline,
+        iterations=2 * timeline.iterations,
+        end_ns=np.concatenate([timeline.end_ns, timeline.end_ns + ends[-1] + 1]),
+    )
+    ends = two.iteration_ends_ns.tolist()
+    last = skip + 1
+    most = int(((times >= ends[skip - 1]) & (times < ends[last])).sum())
+    found = choose_excerpt(times, two, skip=skip, most=most + 1)
+    assert (found.begin_ns, found.end_ns) == (ends[skip - 1], ends[last])
+    assert found.drawn == most
+    little = choose_excerpt(times, timeline, skip=skip, most=3)
+    assert little.begin_ns == ends[skip - 1]
+    assert little.drawn <= 3
+
+
+def test_no_peak_is_lost_where_queues_are_thinned(runs: list[Path]) -> None:
+    run = read_run(runs[0])
+    all_of_it, _ = viewer_data(run)
+    begin, end = 0, int(run.timeline().end_ns.max()) + 1
+    thinned, _ = viewer_data(run, (begin, end), most=20)
+
+    def peaks(data: dict[str, Any]) -> list[list[float]]:
+        return [
+            [float(np.frombuffer(base64.b64decode(line["bytes"]), "<f8").max()) for line in node]
+            for node in data["queues"]
+        ]
+
+    def points(data: dict[str, Any]) -> int:
+        return sum(len(line["t"]) for node in data["queues"] for line in node)
+
+    if thinned["span"] == all_of_it["span"]:
+        assert peaks(thinned) == peaks(all_of_it)
+    assert points(thinned) < points(all_of_it)
+
+
+def test_the_page_of_a_part_says_how_to_see_the_rest(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(runs[0], tmp_path / "run"))
+    monkeypatch.setattr("testbed.files.timeline_json._MOST_EVENTS", 50)
+    begin, end = 10_000, 200_000
+    rewrite_timeline(copy, (begin, end))
+    write_report(copy, (begin, end))
+    html = page(copy)
+    assert "A part of the run: 10 us to 200 us: " in html
+    assert "--iterations" in html
+    assert "A part of the run" not in page(runs[0])
+    trace = json.loads((copy / "timeline.json").read_bytes())
+    spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert 0 < len(spans) < 200
+    assert trace["otherData"]["complete"] is False
+    assert trace["otherData"]["begin_ns"] == begin
+    assert not check_run_directory(copy)  # its hashes are in the manifest
+
+
 def test_what_ranks_wait_adds_up_to_the_exposed_time(runs: list[Path]) -> None:
     run = read_run(runs[0])
     ends = run.timeline().iteration_ends_ns
     waited = 0.0
-    for lane in viewer_data(run)["lanes"]:
+    for lane in viewer_data(run)[0]["lanes"]:
         if lane["kind"] == "wait":
             start = np.frombuffer(base64.b64decode(lane["start"]), "<f8")
             end = start + np.frombuffer(base64.b64decode(lane["length"]), "<f8")
@@ -184,7 +286,7 @@ def test_text_forms_hold_the_summary(runs: list[Path]) -> None:
 def test_charts_cope_with_little() -> None:
     assert ticks(0) == [0.0]
     assert ticks(9.99) == [0.0, 5.0]
-    assert "iteration 2: 3 us" in columns([None, 3000.0], 1)
+    assert "iteration 1: 3 us" in columns([None, 3000.0], 1)
     assert histogram([5.0]).count("<rect") == 40
 
 
@@ -223,7 +325,7 @@ def test_a_browser_shows_the_numbers_of_the_summary_and_complains_of_nothing(
         )
         assert len(shown) == 8
         assert shown == {key: summary[key] for key in shown}
-        lanes = viewer_data(read_run(path))["lanes"]
+        lanes = viewer_data(read_run(path))[0]["lanes"]
         intervals = sum(lane["count"] for lane in lanes)
         assert opened.evaluate("window.fluxbedViewer.intervals") == intervals
         assert opened.evaluate("document.querySelectorAll('#node option').length") == 4

@@ -14,7 +14,7 @@ from scheduler.model.taskgraph import COMPUTE
 from scheduler.model.workload import Collective, Group, Participation, Source, Workload
 from testbed.synth import synth
 from testbed.traces.export_goal import export_goal
-from topologies import InputError, rails
+from topologies import UsageError, rails
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,5 +169,5 @@ def test_golden(tmp_path: Path) -> None:
 
 def test_an_unwritable_place_is_one_sentence(tmp_path: Path) -> None:
     expansion = expand(only("barrier", None, 2), rails(nodes=2))
-    with pytest.raises(InputError, match="the file cannot be written"):
+    with pytest.raises(UsageError, match="the file cannot be written"):
         export_goal(expansion, tmp_path / "absent" / "a.goal")

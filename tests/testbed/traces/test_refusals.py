@@ -166,8 +166,8 @@ GOLDEN = {
         "steps by all its members: record a distributed run, every rank of it"
     ),
     "windows": (
-        "t0.json: rank 0 has 2 profiler windows, because they are 0: steps 3 to 3, 1: steps 4 to "
-        "4, and none was chosen: choose one with --window"
+        "t0.json: rank 0 has 2 profiler windows, because none is chosen of 0 (steps 3 to 3), 1 "
+        "(steps 4 to 4): choose one with --window"
     ),
     "strict": (
         "t0.json, t1.json: something was lost or inferred: files without ProfilerStep marks: taken "
