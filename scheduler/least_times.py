@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from scheduler.model.taskgraph import MARKER, MESSAGE, csr
+from scheduler.model.taskgraph import MARKER, MESSAGE, csr, grouped
 from topologies.errors import UsageError
 
 if TYPE_CHECKING:
@@ -128,12 +128,9 @@ class TimedArcs:
 
     def _group(self) -> None:
         before, after, distance = (np.concatenate([row[k] for row in self._rows]) for k in range(3))
-        order = np.argsort(after, kind="stable")
-        self.pointer = np.zeros(self._tasks + 1, np.int64)
-        np.cumsum(np.bincount(after, minlength=self._tasks), out=self.pointer[1:])
-        self.before = np.ascontiguousarray(before[order])
-        self.distance = np.ascontiguousarray(distance[order])
-        self.length = np.ascontiguousarray(np.concatenate(self._times)[order])
+        self.pointer, order = grouped(after, self._tasks)
+        self.before, self.distance = before[order], distance[order]
+        self.length = np.concatenate(self._times)[order]
 
     def add_windows(self, graph: TaskGraph, order: Int64s, sides: list[Side]) -> bool:
         """Add an arc for every window between two tasks of a rank's stream; False if too much work.
@@ -142,6 +139,9 @@ class TimedArcs:
         """
         from scheduler._kernels_bounds import reach_chain, windows
 
+        ranks = np.count_nonzero(np.bincount(graph.rank + 1)[1:])  # each has at least one chain
+        if ranks * len(self.before) > _WINDOW_WORK:
+            return False
         chains = chains_of(graph)
         if len(chains) * len(self.before) > _WINDOW_WORK:
             return False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from scheduler.model.flows import duration_ns
+from scheduler.model.inside import condensed
 from scheduler.model.taskgraph import (
     COMPUTE,
     MARKER,
@@ -67,10 +68,12 @@ class Draft:
         scale_up_bps: int | None = None,
     ) -> None:
         self._placement = np.array(placement, np.int64)
+        self._homes = list(placement)
         self._nodes = nodes
         self._eager = eager_send
         self._scale_up_bps = scale_up_bps
         self._path = workload.source.path
+        self._condensed: dict[int, tuple[Flows, Flows]] = {}  # as made, and inside one node
         self._all_ids = {op.id for op in workload.operations}
         self._marked = {
             other
@@ -145,6 +148,7 @@ class Draft:
     def add_collective(self, op: Collective, members: tuple[int, ...], flows: Flows) -> None:
         """Add a collective of `members`, whose member numbers `flows` speaks of."""
         self._admit(op)
+        flows = self._as_placed(members, flows)
         first = self._tasks
         leave = first + len(members) + flows.rows
         self._tasks = leave + len(members)
@@ -165,6 +169,16 @@ class Draft:
             self._rows.extend((end, MARKER, op.id, rank, part.stream, position + 1, 0))
             if part.deps or part.starts_after:
                 self._waits.append((op.id, rank, enter, part.deps, part.starts_after))
+
+    def _as_placed(self, members: tuple[int, ...], flows: Flows) -> Flows:
+        """Return less of `flows` where all members are on one node, with the same exits."""
+        if len({self._homes[rank] for rank in members}) != 1:
+            return flows
+        if (known := self._condensed.get(id(flows))) is None:
+            dur_ns = np.where(flows.is_message, self._inside_ns(flows), flows.dur_ns)
+            short = condensed(flows, len(members), dur_ns, eager_send=self._eager)
+            known = self._condensed[id(flows)] = flows, short
+        return known[1]
 
     def _find(
         self, table: dict[int, int | dict[int, int]], op: int, rank: int, other: int

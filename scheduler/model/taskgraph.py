@@ -29,6 +29,7 @@ __all__ = [
     "Int64s",
     "TaskGraph",
     "csr",
+    "grouped",
 ]
 
 Int64s: TypeAlias = NDArray[np.int64]
@@ -165,6 +166,24 @@ class TaskGraph:
         return order, missing > 0
 
 
+def grouped(rows: Int64s, count: int) -> tuple[Int64s, Int64s]:
+    """Put equal `rows`, numbers below `count`, together: pointers (count+1,) and their indices.
+
+    Indices of one row ascend. O(rows + count).
+
+    >>> pointers, order = grouped(np.array([1, 0, 1]), 2)
+    >>> pointers.tolist(), order.tolist()
+    ([0, 1, 3], [1, 0, 2])
+    """
+    from scheduler.model._kernels_order import arrange
+
+    pointers = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(rows, minlength=count), out=pointers[1:])
+    order = np.empty(len(rows), np.int64)
+    arrange(rows, pointers[:-1].copy(), order)
+    return pointers, order
+
+
 def csr(rows: Sequence[int] | Int64s, values: Sequence[int] | Int64s, count: int) -> Any:  # noqa: ANN401
     """Group `values` by row: pointers (count+1,) and the values, in input order within a row.
 
@@ -172,8 +191,5 @@ def csr(rows: Sequence[int] | Int64s, values: Sequence[int] | Int64s, count: int
     >>> pointers.tolist(), listed.tolist()
     ([0, 1, 3], [6, 5, 7])
     """
-    rows = np.asarray(rows, np.int64)
-    order = np.argsort(rows, kind="stable")
-    pointers = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(rows, minlength=count), out=pointers[1:])
-    return pointers, np.ascontiguousarray(np.asarray(values, np.int64)[order])
+    pointers, order = grouped(np.ascontiguousarray(rows, np.int64), count)
+    return pointers, np.asarray(values, np.int64)[order]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scheduler.model.taskgraph import MESSAGE, csr
+from scheduler.model.taskgraph import MESSAGE, csr, grouped
 from scheduler.policies._kernels_flux import (
     ALL_STOP,
     DIRECTED,
@@ -36,9 +36,7 @@ def lower(problem: Problem, *, reuse: bool = True, early: bool = True) -> Instan
     """Build the arrays of `problem`; raises `UsageError` for a message no plane can carry."""
     graph, fabric = problem.graph, problem.fabric
     inside = graph.arcs.distance == 0
-    order = np.argsort(graph.arcs.after, kind="stable")
-    pred_ptr = np.zeros(graph.tasks + 1, np.int64)
-    np.cumsum(np.bincount(graph.arcs.after, minlength=graph.tasks), out=pred_ptr[1:])
+    pred_ptr, order = grouped(graph.arcs.after, graph.tasks)
     succ_ptr, succ = csr(graph.arcs.before[inside], graph.arcs.after[inside], graph.tasks)
     missing = np.bincount(graph.arcs.after[inside], minlength=graph.tasks).astype(np.int64)
     port_ptr, ports, base = _ports(fabric)
@@ -49,8 +47,8 @@ def lower(problem: Problem, *, reuse: bool = True, early: bool = True) -> Instan
         dst=graph.dst,
         dur_ns=graph.dur_ns,
         pred_ptr=pred_ptr,
-        pred=np.ascontiguousarray(graph.arcs.before[order]),
-        pred_distance=np.ascontiguousarray(graph.arcs.distance[order]),
+        pred=graph.arcs.before[order],
+        pred_distance=graph.arcs.distance[order],
         succ_ptr=succ_ptr,
         succ=succ,
         missing=missing,
