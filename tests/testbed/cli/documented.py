@@ -9,12 +9,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted(
     path
-    for pattern in ("README.md", "docs/**/*.md", "examples/**/*.md")
+    for pattern in ("README.md", "docs/**/*.md", "examples/**/*.md", "experiments/*.md")
     for path in ROOT.glob(pattern)
     if "_build" not in path.parts
 )
 STEP = "step.workload.jsonl"  # what capitals stand for
-STANDS_FOR = {"TRACE": STEP, "WORKLOAD": STEP, "RUN": "runs/demo/flux", "runs/*": "runs/demo"}
+STANDS_FOR = {
+    "TRACE": STEP, "WORKLOAD": STEP, "RUN": "runs/demo/flux", "runs/*": "runs/demo",
+    "experiments/NAME.toml": "experiments/switch-speed.toml", "runs/NAME": "runs/switch-speed",
+}  # fmt: skip
 PROGRAM = re.compile(r"(?:sudo )?(?:\.venv/bin/)?fluxbed ")
 
 
