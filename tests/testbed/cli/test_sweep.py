@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -11,6 +13,7 @@ import pytest
 from topologies.errors import MachineError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 EXPERIMENT = """
@@ -98,6 +101,24 @@ def test_a_sweep_is_resumed_and_tells_its_failures(
         ["greedy", "2", "0"],
         ["static", "2", "2"],
     ]
+
+
+def test_a_sweep_shows_how_far_it_is_and_the_time_left(
+    fluxbed: Any, experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+
+    @contextlib.contextmanager
+    def line() -> Iterator[Any]:
+        yield shown.append
+
+    monkeypatch.setattr("testbed.cli.sweep.progress_line", line)
+    assert fluxbed("sweep", experiment, "-o", tmp_path / "s", "-j", 1)[0] == 0
+    assert shown[0] == "simulate: 0 of 6 points"
+    for number, text in enumerate(shown[1:], 1):
+        failed = r", [12] failed" if "failed" in text else ""
+        assert re.fullmatch(rf"simulate: {number} of 6 points{failed}, 0:\d\d:\d\d left", text)
+    assert shown[-1] == "simulate: 6 of 6 points, 2 failed, 0:00:00 left"
 
 
 def test_a_sweep_in_which_all_fails_fails(fluxbed: Any, experiment: Path, tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -66,6 +69,28 @@ def test_an_interrupted_sweep_goes_on_where_it_was(store: Store) -> None:
     assert (again.calls, progress.resumed, progress.done) == (2, 3, 2)
     frame = store.write_table(POINTS)
     assert frame["iteration_ns"].to_list() == [2, 4, 6, 8, 10]
+
+
+def kill_at_three(point: Point) -> dict[str, Any]:
+    """An evaluation in which the machine ends the whole process, as kill -9 does."""
+    if point["seed"] == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return double(point)
+
+
+def sweep_until_killed(path: Path) -> None:
+    sweep(POINTS, kill_at_three, Store(path, b""), None)
+
+
+def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
+    process = get_context("spawn").Process(target=sweep_until_killed, args=(tmp_path / "s",))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    store = Store(tmp_path / "s", b"")
+    progress = sweep(POINTS, double, store, None)
+    assert (progress.resumed, progress.done) == (2, 3)
+    assert store.write_table(POINTS)["iteration_ns"].to_list() == [2, 4, 6, 8, 10]
 
 
 def test_a_failed_point_has_a_row_and_is_tried_again_only_when_asked(store: Store) -> None:
@@ -160,8 +185,6 @@ def test_a_damaged_point_is_named(store: Store) -> None:
 
 def die(point: Point) -> dict[str, Any]:
     """An evaluation whose process is gone before it answers."""
-    import os
-
     if point["seed"] == 1:
         time.sleep(0.01)
         os._exit(9)
