@@ -18,6 +18,24 @@ MODULES=(veth sch_ingress cls_bpf)
 say() { printf '[provision +%ss] %s\n' "$SECONDS" "$*" >&2; }
 die() { printf 'provision: %s\n' "$*" >&2; exit 4; }
 
+BEAT=
+trap '[ -z "$BEAT" ] || kill "$BEAT" 2>/dev/null' EXIT
+patiently() { # WHAT LOG COMMAND...: run it with its chatter in LOG, and say every 15 s how far it is
+  local what=$1 log=$2 code=0
+  shift 2
+  say "$what"
+  # in the background such a loop does not hear Ctrl-C: it ends with this script
+  while sleep 15 </dev/null >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+    say "... still at it  $(grep -oE '^ *(Collecting|Downloading|Building|Installing) .{1,70}' "$log" 2>/dev/null | tail -n 1)"
+  done &
+  BEAT=$!
+  "$@" >"$log" || code=$?
+  kill "$BEAT" 2>/dev/null
+  wait "$BEAT" 2>/dev/null || true
+  BEAT=
+  return $code
+}
+
 PASSED_ON=() # sudo drops these
 for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
   [ -z "${!name:-}" ] || PASSED_ON+=("$name=${!name}")
@@ -108,29 +126,38 @@ install_python_part() {
   stamp=$({ echo "$ROOT"; cat "$ROOT/pyproject.toml" "$ROOT/scripts/constraints.txt" "$ROOT/scripts/provision.sh"; } | sha256sum)
   [ "$(cat "$VENV/.fluxbed-stamp" 2>/dev/null)" = "$stamp" ] && return 0
   [ -w "$VENV" ] || die "$VENV is out of date and $(stat -c %U "$VENV")'s: repeat this as that user, or set FLUXBED_VENV"
-  say "installing Python packages"
   if [ -s /etc/ssl/certs/ca-certificates.crt ]; then
     export PIP_CERT=${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}
   fi
-  local pip=("$VENV/bin/python" -m pip install --disable-pip-version-check --no-input -q --retries 5 --timeout 120
-    --constraint "$ROOT/scripts/constraints.txt")
+  local pip=("$VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-color
+    --progress-bar off --retries 5 --timeout 120 --constraint "$ROOT/scripts/constraints.txt")
   local extras=dev,exact,cluster,docs
-  "${pip[@]}" setuptools || die "pip could not reach its package index: check the network (PIP_INDEX_URL, https_proxy), then repeat"
+  local log=$VENV/.fluxbed-pip.log
+  patiently "installing setuptools, to see that the package index answers" "$log" "${pip[@]}" setuptools ||
+    die "pip could not reach its package index: check the network (PIP_INDEX_URL, https_proxy), then repeat"
   if [ "$(uname -m)" = x86_64 ] && ! grep -qw avx2 /proc/cpuinfo; then # polars is compiled for AVX2 by default
-    "${pip[@]}" 'polars[rtcompat]' || die "pip could not install polars for this processor: see its message above"
+    patiently "installing polars for a processor without AVX2" "$log" "${pip[@]}" 'polars[rtcompat]' ||
+      die "pip could not install polars for this processor: see its message above"
   fi
   # in the environment's own setuptools: nothing is fetched that constraints.txt does not name
-  "${pip[@]}" --no-build-isolation --editable "$ROOT[$extras]" || die "pip could not install fluxbed: see its message above"
+  patiently "installing about a hundred Python packages: minutes, once" "$log" \
+    "${pip[@]}" --no-build-isolation --editable "$ROOT[$extras]" ||
+    die "pip could not install fluxbed: see its message above"
   printf '%s\n' "$stamp" >"$VENV/.fluxbed-stamp"
 }
 
 compile_kernels() {
-  local ours=("$VENV/bin/python" -c 'import scheduler.kernel as k; k.compile_all(); print(k.cache_directory() or "")')
-  local roots=("${SUDO[@]}" "$VENV/bin/python" -c 'import scheduler.kernel as k; print(k.cache_directory() or "")')
-  local from to
-  from=$(cd / && "${ours[@]}") || die "the kernels do not compile: see the message above"
+  local where='import scheduler.kernel as k; print(k.cache_directory() or "")'
+  local roots=("${SUDO[@]}" "$VENV/bin/python" -c "$where") from to
+  cd /
+  from=$("$VENV/bin/python" -c "$where") || die "fluxbed does not start: see the message above"
+  if [ -z "$from" ] || [ ! -e "$from/complete" ]; then
+    patiently "compiling what has to be fast: two or three minutes, once" /dev/null \
+      "$VENV/bin/python" -c 'import scheduler.kernel as k; k.compile_all()' ||
+      die "the kernels do not compile: see the message above"
+  fi
   [ ${#SUDO[@]} -gt 0 ] && [ -n "$from" ] || return 0
-  to=$(cd / && "${roots[@]}") || die "root cannot use $VENV: see the message above"
+  to=$("${roots[@]}") || die "root cannot use $VENV: see the message above"
   # root, who runs this environment too, need not compile the same again
   [ -z "$to" ] || "${SUDO[@]}" test -e "$to/complete" || "${SUDO[@]}" cp -r "$from/." "$to/"
 }
