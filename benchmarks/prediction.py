@@ -109,6 +109,7 @@ class Case(NamedTuple):
             iterations=self.iterations,
             quantum_bytes=dilation.quantum_bytes,
             guard_ns=dilation.guard_ns,
+            gather_ns=dilation.gather_ns,
         )
 
     def measure(self, dilation: Dilation) -> Timeline:

@@ -13,9 +13,11 @@ import numpy as np
 
 from scheduler.model.program import OrderedProgram, TimedProgram
 from scheduler.model.taskgraph import MESSAGE, csr
+from scheduler.model.timeline import NONE
+from topologies.fabric import Circuit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -71,6 +73,7 @@ def check_plan(program: Program, graph: TaskGraph, fabric: Fabric) -> list[Viola
             *examples("every message once", _miscounted(program, graph)),
             *examples("circuits join the message's nodes", _misplaced(program, graph, fabric)),
             *examples("a port holds one circuit", _conflicts(program, fabric)),
+            *examples("a switch holds what it knows", _unknown(program, fabric)),
         ]
         cycle = _cycle(program, graph, fabric)
         return violations or examples("no operation waits for itself", cycle)
@@ -78,6 +81,9 @@ def check_plan(program: Program, graph: TaskGraph, fabric: Fabric) -> list[Viola
         violations = [
             *examples("slots follow each other", _strange_slots(program, fabric)),
             *examples("a slot is a matching", _unmatched(program, fabric)),
+        ]
+        violations = violations or [
+            *examples("a switch holds what it knows", _unknown_slots(program, fabric))
         ]
         return violations or examples(
             "every pair that talks is connected", _unconnected(program, graph, fabric)
@@ -297,7 +303,35 @@ def _a_cycle(before: Int64s, after: Int64s, left: NDArray[np.bool_]) -> list[int
     return walk[place[node] :][::-1]
 
 
+def _unknown(program: OrderedProgram, fabric: Fabric) -> Iterator[tuple[str, str]]:
+    """What stands together on a switch with matchings of its own is part of one of them."""
+    configuration = _configurations(program, fabric)
+    together: dict[tuple[int, int], list[Circuit]] = {}
+    columns = (program.plane, program.src_port, program.dst_port)
+    for e, (plane, src, dst) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+        if fabric.planes[plane].matchings is not None:
+            together.setdefault((plane, configuration[e]), []).append(Circuit(src, dst))
+    for plane, src, dst in program.initial_circuits:
+        together.setdefault((plane, NONE), []).append(Circuit(src, dst))
+    for (plane, _), circuits in together.items():
+        if not fabric.planes[plane].knows(circuits):
+            yield f"plane {plane}", f"none of its matchings has {_listed(circuits)}"
+
+
+def _listed(circuits: Sequence[Circuit]) -> str:
+    return ", ".join(f"{src}->{dst}" for src, dst in circuits[:EXAMPLES])
+
+
 # --- timed programs
+
+
+def _unknown_slots(program: TimedProgram, fabric: Fabric) -> Iterator[tuple[str, str]]:
+    for number, (slots, plane) in enumerate(zip(program.planes, fabric.planes, strict=False)):
+        for slot in slots:
+            lit = [Circuit(src, dst) for src, dst in enumerate(slot.dst_ports) if dst >= 0]
+            if not plane.knows(lit):
+                where = f"plane {number} slot at {slot.offset_ns} ns"
+                yield where, f"none of its matchings has {_listed(lit)}"
 
 
 def _strange_slots(program: TimedProgram, fabric: Fabric) -> Iterator[tuple[str, str]]:

@@ -34,8 +34,10 @@ class Plane:
     """One switch. `delay_ns` is tau: how long a port is dark while its circuit changes.
 
     `node_of[port]` is the node behind each port. An `ocs` plane holds one circuit per port; an
-    `eps` plane is a packet switch, whose ports need no circuit. Raises `FabricError` when the
-    plane cannot exist.
+    `eps` plane is a packet switch, whose ports need no circuit. `matchings` are the only
+    configurations a switch knows, if it does not know all (None): the destination port of every
+    port, -1 for none; of a `duplex` plane symmetric. Raises `FabricError` when the plane cannot
+    exist.
     """
 
     node_of: tuple[int, ...]
@@ -44,6 +46,7 @@ class Plane:
     kind: Literal["ocs", "eps"] = "ocs"
     duplex: bool = False
     all_stop: bool = False
+    matchings: tuple[tuple[int, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -60,6 +63,35 @@ class Plane:
         if self.kind not in ("ocs", "eps"):
             why = "a plane is an optical circuit switch or a packet switch"
             raise FabricError(f"the plane has kind={self.kind!r}", "plane", why, "use ocs or eps")
+        if self.matchings is not None:
+            self._check_matchings(self.matchings)
+
+    def _check_matchings(self, matchings: tuple[tuple[int, ...], ...]) -> None:
+        fix = "correct matchings"
+        if self.kind != "ocs" or not self.all_stop or not matchings:
+            why = "they are the configurations, one at least, of an optical switch that is all_stop"
+            raise FabricError(f"it has {len(matchings)} fixed matchings", "plane", why, fix)
+        for number, row in enumerate(matchings):
+            lit = [(src, dst) for src, dst in enumerate(row) if dst != -1]
+            sound = len(row) == self.ports and len({dst for _, dst in lit}) == len(lit)
+            sound = sound and all(0 <= dst < self.ports and dst != src for src, dst in lit)
+            if not sound:
+                why = f"it gives every one of {self.ports} ports another, or -1, and none twice"
+                raise FabricError(f"matching {number} is none", "plane", why, fix)
+            if self.duplex and any(row[dst] != src for src, dst in lit):
+                why = "on a duplex plane a circuit joins two ports both ways"
+                raise FabricError(f"matching {number} is not symmetric", "plane", why, fix)
+
+    def knows(self, circuits: Collection[Circuit]) -> bool:
+        """Say whether the switch can hold these circuits at once, as far as `matchings` go.
+
+        >>> plane = Plane(node_of=(0, 1, 2), rate_bps=1, all_stop=True, matchings=((1, 2, 0),))
+        >>> plane.knows([Circuit(0, 1)]), plane.knows([Circuit(0, 2)])
+        (True, False)
+        """
+        if self.matchings is None:
+            return True
+        return any(all(row[src] == dst for src, dst in circuits) for row in self.matchings)
 
     @property
     def ports(self) -> int:

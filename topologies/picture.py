@@ -23,6 +23,8 @@ __all__ = ["Layout", "headline", "layout", "planes_in_words", "text"]
 _COLUMNS_PER_BLOCK: Final = 16
 _WIDTH: Final = 100
 _CABLE_PORTS: Final = 2
+_MOST_MATCHINGS: Final = 4
+_MOST_CIRCUITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,25 @@ def _in_words(plane: Plane) -> str:
         return f"packet switch, {plane.ports} ports of {rate}"
     words = f"optical, {plane.ports} ports of {rate}, dark {format_duration(plane.delay_ns)}"
     words += ", duplex circuits" if plane.duplex else ""
+    if plane.matchings is not None:
+        many = len(plane.matchings)
+        words += f", {many} fixed matching{'s' if many > 1 else ''}: "
+        words += ", ".join(_matching_in_words(row) for row in plane.matchings[:_MOST_MATCHINGS])
+        words += ", ..." if many > _MOST_MATCHINGS else ""
     return words + (", all ports at every change" if plane.all_stop else "")
+
+
+def _matching_in_words(row: Sequence[int]) -> str:
+    """Write a shift as one number, other matchings by their circuits.
+
+    >>> _matching_in_words((2, 3, 0, 1)), _matching_in_words((1, 0, -1))
+    ('i->i+2', '0->1 1->0')
+    """
+    shifts = {(dst - src) % len(row) for src, dst in enumerate(row) if dst != -1}
+    if len(shifts) == 1 and -1 not in row:
+        return f"i->i+{shifts.pop()}"
+    lit = [f"{src}->{dst}" for src, dst in enumerate(row) if dst != -1]
+    return " ".join(lit[:_MOST_CIRCUITS] + ["..."] * (len(lit) > _MOST_CIRCUITS))
 
 
 def text(fabric: Fabric) -> str:

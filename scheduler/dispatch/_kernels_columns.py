@@ -54,7 +54,8 @@ R_PERIOD: Final = 8  # period_ns
 R_PHASE: Final = 9  # phase_ns
 R_PARTIAL: Final = 10  # 1: a slot darkens only the ports whose circuit changes
 R_NOTIFY: Final = 11  # notify_ns
-RULES: Final = 12
+R_GATHER: Final = 12  # reactive: what comes so soon after an event is decided with it, ns
+RULES: Final = 13
 
 # `planes`, a row per plane.
 PLANE_BASE: Final = 0  # its first port

@@ -20,6 +20,7 @@ from scheduler.dispatch._kernels_columns import (
     EV_START,
     EV_STARTED,
     MAKE,
+    ORDERED,
     PLANE_BASE,
     PLANE_DELAY,
     PLANE_DUPLEX,
@@ -27,6 +28,7 @@ from scheduler.dispatch._kernels_columns import (
     PORT_PLANE,
     R_CONTROL,
     R_DELIVERY,
+    R_GATHER,
     R_KIND,
     R_LOOKAHEAD,
     R_NOTIFY,
@@ -147,8 +149,9 @@ def serve(state: State, work: Work, progress: Progress, lines: Lines, port: int)
         message = line[P_HEAD]
         start_ns = max(progress.admitted[message], line[P_UP], line[P_FREE])
         line[P_FREE] = send(state, work, progress, lines, port, start_ns)
-        if state.core.rule[R_LOOKAHEAD] > 0:
-            push(progress, start_ns + state.core.rule[R_NOTIFY], BEGUN * KIND + message)
+        rule = state.core.rule
+        if rule[R_LOOKAHEAD] > 0 and rule[R_KIND] == ORDERED:
+            push(progress, start_ns + rule[R_NOTIFY], BEGUN * KIND + message)
 
 
 @lean_kernel
@@ -246,6 +249,17 @@ def packet_freed(
     packet_try(state, work, progress, lines, into, port, now_ns)
 
 
+@lean_kernel
+def hear(news: Int64s, told: int, code: int) -> int:
+    """List an event for a reactive policy, arrivals before the rest, by id; returns how many."""
+    at = told
+    while at > 0 and news[at - 1] > code:
+        news[at] = news[at - 1]
+        at -= 1
+    news[at] = code
+    return told + 1
+
+
 @kernel
 def run_grants(
     state: State, work: Work, route: Route, progress: Progress, lines: Lines, log: Int64s, size: int
@@ -255,9 +269,12 @@ def run_grants(
     `log` holds the initial circuits in its first `size` rows. Messages of an ordered program whose
     plane is a packet switch (`state.carrier` -1) queue at their output by (ready, id), or by
     when their NIC let them in, and at the input they go to by when they came to the head of it.
+    A reactive policy hears of what happens within `R_GATHER` of the first event it has not heard of
+    when the last of it has happened, arrivals first, then by id.
     """
     core, into, tasks = state.core, route.dst_port, len(route.plane)
     reactive, notify_ns = core.rule[R_KIND] == REACTIVE, core.rule[R_NOTIFY]
+    news, told, since_ns = np.empty(len(work.kind) if reactive else 0, np.int64), 0, 0
     event, arg, now_ns = EV_START, 0, 0
     begin_all(work, progress)
     while True:
@@ -272,7 +289,16 @@ def run_grants(
                 serve(state, work, progress, lines, lines.port_of[message])
         progress.tally[N_FRESH] = 0
         # what the dispatcher says to it
-        if event >= 0:
+        events = 1 if event >= 0 else 0
+        if told > 0 and (
+            progress.tally[N_HEAP] == 0 or progress.heap[0, 0] > since_ns + core.rule[R_GATHER]
+        ):
+            events = told
+        for at in range(events):
+            if told > 0:
+                event, arg = EV_ARRIVED, news[at] % KIND
+                if news[at] // KIND == ASKED:
+                    event = EV_READY
             rows = dispatch(state, now_ns, event, arg)
             log = grown(log, size, rows)
             for k in range(rows):
@@ -280,13 +306,15 @@ def run_grants(
                 size = carry_out(state, lines, log, size, row)
                 if row[A_COUNT] > 0:
                     port = core.planes[row[A_PLANE], PLANE_BASE] + row[A_SRC]
-                    for at in range(row[A_FIRST], row[A_FIRST] + row[A_COUNT]):
-                        append(lines, port, core.granted[at])
-                        lines.port_of[core.granted[at]] = port
+                    for granted in range(row[A_FIRST], row[A_FIRST] + row[A_COUNT]):
+                        append(lines, port, core.granted[granted])
+                        lines.port_of[core.granted[granted]] = port
                     if reactive:  # it was not known before, though it may have been ready
                         lines.port[port, P_FREE] = max(lines.port[port, P_FREE], now_ns)
                     serve(state, work, progress, lines, port)
-            event = -1
+        event = -1
+        if events > 0:
+            told = 0
         if progress.tally[N_HEAP] == 0:
             return log, size
         now_ns, code = pop(progress)
@@ -309,3 +337,7 @@ def run_grants(
             packet_try(state, work, progress, lines, into, port, now_ns)
         elif kind == FREED:
             packet_freed(state, work, progress, lines, into, arg, now_ns)
+        if reactive and event >= 0:
+            since_ns = now_ns if told == 0 else since_ns
+            told = hear(news, told, (ASKED if event == EV_READY else KNOWN) * KIND + arg)
+            event = -1

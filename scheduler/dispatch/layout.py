@@ -16,10 +16,11 @@ from scheduler.dispatch import _kernels_columns as col
 from scheduler.model.memory import require_memory
 from scheduler.model.program import OrderedProgram, ReactiveProgram, TimedProgram
 from scheduler.model.taskgraph import COMPUTE, KINDS, MESSAGE, csr
+from topologies import Circuit
 from topologies.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from scheduler.model.program import Program
     from scheduler.model.taskgraph import Int64s, TaskGraph
@@ -172,9 +173,9 @@ def _check_graph(graph: TaskGraph, fabric: Fabric, iterations: int) -> None:
 
 
 def _check_circuits(
-    circuits: Iterable[tuple[int, int]], fabric: Fabric, plane: int, what: str
+    circuits: Collection[tuple[int, int]], fabric: Fabric, plane: int, what: str
 ) -> None:
-    """Refuse ports that do not exist and circuits that share one."""
+    """Refuse ports that do not exist, circuits that share one, and what a rotor does not know."""
     used: set[tuple[str, int]] = set()
     model = fabric.planes[plane]
     for src, dst in circuits:
@@ -188,6 +189,10 @@ def _check_circuits(
             why = f"another of its circuits holds a port of {src}->{dst}"
             raise _refuse(f"{what} is no matching on plane {plane}", why)
         used |= taken
+    if not model.knows([Circuit(src, dst) for src, dst in circuits]):
+        why = f"plane {plane} is a rotor that knows {len(model.matchings or ())} matchings"
+        fix = "use rotor-direct, rotor-vlb or rotorlb, or rails for a topology"
+        raise _refuse(f"{what} is none of its matchings", why, fix)
 
 
 def _ordered_entries(graph: TaskGraph, fabric: Fabric, program: OrderedProgram) -> Int64s:
@@ -367,6 +372,14 @@ def _timed_slots(program: TimedProgram, fabric: Fabric, planes: Int64s) -> Table
     )
 
 
+def _require_any_circuit(fabric: Fabric, program: ReactiveProgram) -> None:
+    for index, plane in enumerate(fabric.planes):
+        if plane.matchings is not None:
+            why = f"plane {index} is a rotor that knows {len(plane.matchings)} matchings"
+            fix = "use rotor-direct, rotor-vlb or rotorlb, or rails for a topology"
+            raise _refuse(f"{program.policy} may ask for any circuit", why, fix)
+
+
 def prepare(
     graph: TaskGraph,
     fabric: Fabric,
@@ -375,6 +388,7 @@ def prepare(
     iterations: int,
     lookahead_ns: int = 0,
     nic_buffer_bytes: int | None = None,
+    gather_ns: int = 0,
 ) -> Layout:
     """Compile `iterations` iterations of `graph` under `program` on `fabric`.
 
@@ -391,6 +405,9 @@ def prepare(
     if lookahead_ns < 0:
         why = "one looks ahead, not back"
         raise UsageError(f"lookahead_ns={lookahead_ns}", "simulation", why, "use 0 or more")
+    if gather_ns < 0:
+        why = "what has happened cannot be waited for"
+        raise UsageError(f"gather_ns={gather_ns}", "simulation", why, "use 0 or more")
     if nic_buffer_bytes is not None and nic_buffer_bytes < 1:
         why = "nothing could ever be sent"
         what = f"nic_buffer_bytes={nic_buffer_bytes}"
@@ -403,6 +420,7 @@ def prepare(
     rule[col.R_PORTS], rule[col.R_LOOKAHEAD] = len(ports), lookahead_ns
     rule[col.R_CONTROL], rule[col.R_NOTIFY] = fabric.control_ns, fabric.notify_ns
     rule[col.R_DELIVERY] = fabric.latency_ns + fabric.notify_ns
+    rule[col.R_GATHER] = gather_ns
     match program:
         case OrderedProgram():
             sides, route, tables = _ordered(graph, fabric, program, planes, ports)
@@ -413,6 +431,7 @@ def prepare(
             rule[col.R_PERIOD], rule[col.R_PHASE] = program.period_ns, program.phase_ns
             rule[col.R_PARTIAL] = program.partial
         case ReactiveProgram():
+            _require_any_circuit(fabric, program)
             tables = _no_tables()
             sides = _sides(planes, ports, fabric, ())
             rule[col.R_KIND] = col.REACTIVE

@@ -103,13 +103,16 @@ def simulate(
     guard_ns: int | None = None,
     lookahead_ns: int = 0,
     nic_buffer_bytes: int | None = None,
+    gather_ns: int = 0,
 ) -> Timeline:
     """Execute `iterations` iterations of `program` on a virtual clock, to the nanosecond.
 
     `quantum_bytes` and `guard_ns` matter to timed programs only: messages move in frames of so many
     bytes (0: bytes flow), and no frame is sent in the last `guard_ns` of a slot (None: as the
     program says). `nic_buffer_bytes` is how much of its own messages each NIC holds (None: without
-    end); a message waits for room as `scheduler.model.admission` says. Raises `UsageError` where
+    end); a message waits for room as `scheduler.model.admission` says. A reactive policy decides of
+    all that happens within `gather_ns` of an event at once, when the last of it has happened: 0 is
+    what happens at the same instant. Raises `UsageError` where
     workload, fabric and program do not fit, `StalledError` naming the blocked operation where one
     waits for a circuit, or for room, that will not come. A reactive policy that is a plain Python
     function runs uncompiled, and slowly.
@@ -121,6 +124,7 @@ def simulate(
         iterations=iterations,
         lookahead_ns=lookahead_ns,
         nic_buffer_bytes=nic_buffer_bytes,
+        gather_ns=gather_ns,
     )
     if isinstance(program, TimedProgram):
         from scheduler.dispatch.timed import simulate_timed
@@ -139,6 +143,7 @@ def iteration_ends(
     guard_ns: int | None = None,
     lookahead_ns: int = 0,
     nic_buffer_bytes: int | None = None,
+    gather_ns: int = 0,
 ) -> Int64s:
     """Simulate without keeping records: when each iteration ended, ns, shape (iterations,).
 
@@ -151,6 +156,7 @@ def iteration_ends(
         iterations=iterations,
         lookahead_ns=lookahead_ns,
         nic_buffer_bytes=nic_buffer_bytes,
+        gather_ns=gather_ns,
     )
     if isinstance(program, TimedProgram):
         from scheduler.dispatch.timed import run_timed

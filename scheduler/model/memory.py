@@ -15,8 +15,11 @@ _MEMINFO: Final = Path("/proc/meminfo")
 _SHARE: Final = 0.9  # of what is available: others need memory too
 
 
-def available_bytes() -> int:
-    """Return how much memory can be had without swapping (all there is, where nobody says)."""
+def available_bytes() -> int | None:
+    """Return how much memory can be had without swapping.
+
+    All there is, where the system does not say what is taken, and None where it says neither.
+    """
     try:
         for line in _MEMINFO.read_text("ascii").splitlines():
             name, _, value = line.partition(":")
@@ -24,16 +27,18 @@ def available_bytes() -> int:
                 return int(value.split()[0]) * 1024
     except OSError:
         pass  # no Linux: the second answer
+    if not {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= getattr(os, "sysconf_names", {}).keys():
+        return None
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def require_memory(needed_bytes: int, what: str, where: str, fix: str) -> None:
-    """Raise `UsageError` where `what` would need more memory than there is.
+    """Raise `UsageError` where `what` would need more memory than there is, as far as is known.
 
     >>> require_memory(1, "one byte", "nowhere", "buy some")
     """
     have = available_bytes()
-    if needed_bytes > _SHARE * have:
+    if have is not None and needed_bytes > _SHARE * have:
         why = (
             f"that takes about {format_bytes(needed_bytes)} of memory and {format_bytes(have)} "
             "are available"

@@ -1,45 +1,20 @@
-"""Matchings that meet every pair of nodes: what demand-oblivious networks rotate through."""
+"""Matchings of nodes, lifted to the ports of planes: what oblivious networks rotate through."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from topologies.errors import UsageError
+from topologies.matchings import deal_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from topologies.fabric import Fabric, Plane
 
-__all__ = ["alike", "deal", "node_matchings", "port_matching", "ports_by_rank"]
+__all__ = ["alike", "deal", "in_step", "port_matching", "ports_by_rank"]
 
 Matching = tuple[int, ...]
-
-
-def node_matchings(count: int, *, duplex: bool) -> list[tuple[int, ...]]:
-    """Return matchings of nodes 0..count-1 that together join every ordered pair exactly once.
-
-    Row k gives each node's destination, -1 for none. Directed: the count-1 circulant shifts of
-    RotorNet (Mellette et al., SIGCOMM 2017). Duplex: the rounds of a round-robin tournament by the
-    circle method, count-1 of them for an even count and count for an odd one.
-
-    >>> node_matchings(4, duplex=False)
-    [(1, 2, 3, 0), (2, 3, 0, 1), (3, 0, 1, 2)]
-    >>> node_matchings(3, duplex=True)
-    [(1, 0, -1), (-1, 2, 1), (2, -1, 0)]
-    """
-    if not duplex:
-        return [tuple((i + shift) % count for i in range(count)) for shift in range(1, count)]
-    even = count + count % 2
-    rounds = []
-    for turn in range(even - 1):
-        circle = [even - 1, *((turn + k) % (even - 1) for k in range(even - 1))]
-        partner = [-1] * even
-        for left, right in zip(circle[: even // 2], reversed(circle[even // 2 :]), strict=True):
-            partner[left], partner[right] = right, left
-        rounds.append(tuple(-1 if p >= count else p for p in partner[:count]))
-    return rounds
 
 
 def ports_by_rank(plane: Plane, where: str) -> list[list[int]]:
@@ -91,11 +66,6 @@ def alike(fabric: Fabric, where: str) -> dict[tuple[tuple[int, ...], bool], list
     return groups
 
 
-def _clashes(held: Sequence[set[int]], run: Sequence[int]) -> int:
-    """Count the slots in which a run would hold a matching that is in use."""
-    return sum(number in used for number, used in zip(run, held, strict=True))
-
-
 def deal(
     fabric: Fabric,
     groups: Mapping[tuple[tuple[int, ...], bool], Sequence[int]],
@@ -103,10 +73,8 @@ def deal(
 ) -> dict[int, list[Matching]]:
     """Deal matchings to the planes' ports in runs: each plane's matchings of ports, in turn.
 
-    `every` gives the matchings of the nodes of a group of `alike`. Where they do not fill the last
-    run, the deal starts again with the first ones; a run is turned so that no other holds the same
-    matchings at the same time, where that can be had. All planes get equally many: a shorter run is
-    gone through again until the longest is over.
+    `every` gives the matchings of the nodes of a group of `alike`, dealt as `deal_runs` says. All
+    planes get equally many: a shorter run is gone through again until the longest is over.
     """
     dealt: dict[int, list[Matching]] = {}
     for (members, duplex), planes in groups.items():
@@ -114,21 +82,16 @@ def deal(
         if not matchings:
             continue
         columns = {k: ports_by_rank(fabric.planes[k], f"plane {k}") for k in planes}
-        length = -(-len(matchings) // sum(len(c) for c in columns.values()))
-        next_one = 0
-        held: list[set[int]] = [set() for _ in range(length)]  # by slot, the matchings in use
+        runs = iter(deal_runs(len(matchings), sum(len(c) for c in columns.values())))
         for k in planes:
-            runs = []
-            for _ in columns[k]:
-                run = [(next_one + i) % len(matchings) for i in range(length)]
-                run = min((run[r:] + run[:r] for r in range(length)), key=partial(_clashes, held))
-                for slot, number in enumerate(run):
-                    held[slot].add(number)
-                runs.append([matchings[number] for number in run])
-                next_one += length
+            own = [[matchings[number] for number in next(runs)] for _ in columns[k]]
             dealt[k] = [
-                port_matching(fabric.planes[k], columns[k], [run[i] for run in runs])
-                for i in range(length)
+                port_matching(fabric.planes[k], columns[k], turn) for turn in zip(*own, strict=True)
             ]
-    longest = max((len(rows) for rows in dealt.values()), default=0)
-    return {k: [rows[i % len(rows)] for i in range(longest)] for k, rows in dealt.items()}
+    return in_step(dealt)
+
+
+def in_step(rotations: Mapping[int, Sequence[Matching]]) -> dict[int, list[Matching]]:
+    """Make all planes' rotations as long as the longest: a shorter one is gone through again."""
+    longest = max((len(rows) for rows in rotations.values()), default=0)
+    return {k: [rows[i % len(rows)] for i in range(longest)] for k, rows in rotations.items()}

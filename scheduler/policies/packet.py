@@ -21,5 +21,7 @@ class PacketIdeal(Flux):
 
     def fabric_for(self, fabric: Fabric) -> Fabric:
         """Return `fabric` without reconfiguration delay, command travel or notification delay."""
-        planes = tuple(dataclasses.replace(plane, delay_ns=0) for plane in fabric.planes)
+        planes = tuple(
+            dataclasses.replace(plane, delay_ns=0, matchings=None) for plane in fabric.planes
+        )
         return dataclasses.replace(fabric, planes=planes, control_ns=0, notify_ns=0)

@@ -31,7 +31,9 @@ class PacketFair(Planner):
     def fabric_for(self, fabric: Fabric) -> Fabric:
         """Return `fabric` with packet switches for planes, and no controller to wait for."""
         planes = tuple(
-            dataclasses.replace(plane, kind="eps", delay_ns=0, duplex=False, all_stop=False)
+            dataclasses.replace(
+                plane, kind="eps", delay_ns=0, duplex=False, all_stop=False, matchings=None
+            )
             for plane in fabric.planes
         )
         return dataclasses.replace(fabric, planes=planes, control_ns=0, notify_ns=0)

@@ -105,6 +105,7 @@ def _dilation(run: Run) -> Dilation:
         frame_bytes=round(manifest.quantum_bytes / scale),
         quantum_bytes=manifest.quantum_bytes,
         guard_ns=manifest.guard_ns or 0,
+        gather_ns=manifest.gather_ns,
         bound_by=f"as {run.path}",
         expected_wall_s=manifest.expected_wall_s,
     )

@@ -98,7 +98,6 @@ class Stage:
         from testbed.emulator.faults import require_bearable
         from testbed.files.faults import parse_faults
 
-        _require_endless_buffers(attempt)
         captured = hosts_named(attempt.options.get("pcap", ()), attempt.job.fabric.nodes)
         require_drivable(attempt.plan.fabric, attempt.plan.program)
         faults = parse_faults(attempt.options.get("faults", ()), attempt.plan.fabric)
@@ -152,14 +151,8 @@ class Stage:
             factor=self._dilation,
             iterations=attempt.options["iterations"],
             lookahead_ns=attempt.options["lookahead_ns"],
+            nic_buffer_bytes=attempt.options["nic_buffer_bytes"],
         )
-
-
-def _require_endless_buffers(attempt: Attempt) -> None:
-    if attempt.options["nic_buffer_bytes"] is not None:
-        why = "the hosts of an emulation hold all that is ready"
-        fix = "leave it out, or simulate"
-        raise UsageError("a finite NIC buffer is asked for", "--nic-buffer", why, fix)
 
 
 def _examine(network: EmulatedFabric) -> _Machine:
@@ -208,7 +201,11 @@ def _predict(attempt: Attempt, dilation: Dilation | None, faults: Sequence[Fault
     frames = (
         {}
         if dilation is None
-        else {"quantum_bytes": dilation.quantum_bytes, "guard_ns": dilation.guard_ns}
+        else {
+            "quantum_bytes": dilation.quantum_bytes,
+            "guard_ns": dilation.guard_ns,
+            "gather_ns": dilation.gather_ns,
+        }
     )
     fabric = attempt.plan.fabric
     if _bears_in_simulation(attempt, faults):
@@ -219,6 +216,7 @@ def _predict(attempt: Attempt, dilation: Dilation | None, faults: Sequence[Fault
         attempt.plan.program,
         iterations=attempt.options["iterations"],
         lookahead_ns=attempt.options["lookahead_ns"],
+        nic_buffer_bytes=attempt.options["nic_buffer_bytes"],
         **frames,
     )
 
@@ -256,6 +254,7 @@ class _Measurement:
             skip=skip,
             quantum_bytes=dilation.quantum_bytes,
             guard_ns=dilation.guard_ns,
+            gather_ns=dilation.gather_ns,
             dilation=dilation.factor,
             bytes_per_wall_byte=dilation.bytes_per_wall_byte,
             expected_wall_s=dilation.expected_wall_s,
@@ -353,6 +352,7 @@ class _Measurement:
                 dilation=self.dilation,
                 iterations=chosen["iterations"],
                 lookahead_ns=chosen["lookahead_ns"],
+                nic_buffer_bytes=chosen["nic_buffer_bytes"],
                 monitor=monitor,
                 faults=self.faults,
                 seed=chosen.get("seed") or 0,

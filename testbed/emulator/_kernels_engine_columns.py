@@ -80,7 +80,9 @@ NEXT: Final = 13  # the message behind it in its queue
 PORT: Final = 14  # the output it was granted to
 CIRCUIT: Final = 15  # and the circuit
 FAR: Final = 16  # of a message on a packet plane: the input it goes to
-TASK_COLUMNS: Final = 17
+SINCE: Final = 17  # when its NIC let it in: it may be sent from then on; NONE: not yet
+BEHIND: Final = 18  # finite NIC buffer: the message that waits for room behind it
+TASK_COLUMNS: Final = 19
 
 # `ports`, a row per port.
 PLANE: Final = 0
@@ -228,7 +230,8 @@ PLANNED: Final = 30  # rows put into `planned` so far
 DISCARDED: Final = 31  # frames received while one before them on their path was missing
 SPOILT: Final = 32  # frames received and thrown away because a fault spoilt them
 CULPRIT_ROW: Final = 33  # and the transfer
-COUNTERS: Final = 34
+CROWDED: Final = 34  # finite NIC buffer: 1: somebody may be let in now
+COUNTERS: Final = 35
 
 # `numbers`, the constants of a run.
 N_ZERO: Final = 0  # time zero on CLOCK_MONOTONIC
@@ -242,7 +245,9 @@ N_EPOLL: Final = 7  # file descriptor
 N_RESEND: Final = 8  # a frame not received by then after its sending is sent again
 N_IN_FLIGHT: Final = 9  # the most frames of one output that may be unreceived
 N_ROUTING: Final = 10
-NUMBERS: Final = 11
+N_BUFFER: Final = 11  # bytes of its own that each NIC holds, 0 without end
+N_STEP: Final = 12  # a virtual ns, rounded up
+NUMBERS: Final = 13
 
 # `numbers[N_ROUTING]`, of timed programs.
 DIRECT: Final = 0
@@ -280,6 +285,13 @@ LOCKS: Final = 5
 FIXED: Final = 0
 UNIFORM: Final = 1
 EXPONENTIAL: Final = 2
+
+# `rooms`, a row per node: the send buffer of its NIC, where that is finite.
+ROOM_BYTES: Final = 0  # that nothing holds
+ROOM_HEAD: Final = 1  # the first message that waits for room
+ROOM_LAST: Final = 2  # the one let in last
+ROOM_SINCE: Final = 3  # when the latest message left it
+ROOM_COLUMNS: Final = 4
 
 # `histograms`, a row per quantity in steps of HISTOGRAM_NS; the last bucket holds the rest.
 LATENESS: Final = 0  # of frames: ideal last bit to the call that sends
@@ -325,7 +337,7 @@ class Engine(NamedTuple):
     `ended` lists tasks in the order they end; a message is there twice if its latency had to pass.
     `planned` keeps the dispatcher's rows that are for later (lookahead). `asked` is [ports, ports]:
     the PSN each receiver asked each sender for last. `faults` may have no rows. `relays` is
-    what waits under two-hop routing.
+    what waits under two-hop routing, `rooms` the NICs' send buffers.
     """
 
     numbers: Int64s
@@ -350,6 +362,7 @@ class Engine(NamedTuple):
     asked: Int64s
     faults: Int64s
     relays: Relays
+    rooms: Int64s
     counters: Int64s
     histograms: Int64s
     extremes: Int64s

@@ -24,6 +24,7 @@ from scheduler.dispatch._kernels_columns import (
     PLANE_DUPLEX,
     PLANE_SLOTS,
     R_CONTROL,
+    R_GATHER,
     R_HORIZON,
     R_KIND,
     R_LOOKAHEAD,
@@ -36,9 +37,11 @@ from scheduler.kernel import lean_kernel
 from scheduler.model.taskgraph import COMPUTE, MARKER, MESSAGE
 from testbed.emulator._kernels_crossbar import darken_input, darken_output
 from testbed.emulator._kernels_engine_columns import (
+    AGAIN,
     ARRIVAL,
     CIRCUITS,
     COMPUTED,
+    CROWDED,
     DELIVERED,
     DIRECT,
     DISPATCH,
@@ -51,13 +54,16 @@ from testbed.emulator._kernels_engine_columns import (
     ENDED,
     FAR,
     FIRST_WINDOW,
+    FREE,
     GO_BACK,
     HEARD,
     KIND,
     LAST_BIT,
     LATE_ARRIVALS,
+    LENGTH,
     MISSING,
     MOST_WINDOWS,
+    N_BUFFER,
     N_LATENCY,
     N_NODES,
     N_NOTIFY,
@@ -75,9 +81,12 @@ from testbed.emulator._kernels_engine_columns import (
     PORT,
     Q_AT,
     Q_KIND,
+    QUEUE,
     READY,
     RELAYED,
+    SENT,
     SETTLED,
+    SINCE,
     SIZE,
     SRC,
     START,
@@ -114,6 +123,7 @@ from testbed.emulator._kernels_engine_lines import enqueue, far_of, join_voq, re
 from testbed.emulator._kernels_engine_nic import take_up
 from testbed.emulator._kernels_engine_packet import join
 from testbed.emulator._kernels_engine_receive import go_back, wake
+from testbed.emulator._kernels_engine_room import ask_for_room, let_in_next
 from testbed.emulator._kernels_engine_tools import (
     drop_timer,
     fill_up,
@@ -154,7 +164,18 @@ def make_ready(engine: Engine, core: Core, task: int, clock_ns: int) -> None:
         line[START] = line[READY]
         line[END] = line[READY]
         push(engine, task)
-    elif core.rule[R_KIND] == TIMED:
+    elif engine.numbers[N_BUFFER] > 0:
+        ask_for_room(engine, task)
+    else:
+        line[SINCE] = line[READY]
+        let_in(engine, core, task, clock_ns)
+
+
+@lean_kernel
+def let_in(engine: Engine, core: Core, task: int, clock_ns: int) -> None:
+    """Let a message take its place in its queue, or the dispatcher hear of it."""
+    line = engine.tasks[task]
+    if core.rule[R_KIND] == TIMED:
         queue_up(engine, task)
         wake(engine, core, line[SRC], clock_ns)
     elif line[FAR] != NONE:
@@ -162,7 +183,7 @@ def make_ready(engine: Engine, core: Core, task: int, clock_ns: int) -> None:
         take_up(engine, core, line[PORT], clock_ns)
     else:
         if core.rule[R_KIND] == REACTIVE:
-            notify(engine, EV_READY, task, line[READY])
+            notify(engine, EV_READY, task, line[SINCE])
         if line[PORT] != NONE:
             take_up(engine, core, line[PORT], clock_ns)
 
@@ -177,7 +198,7 @@ def queue_up(engine: Engine, message: int) -> None:
     elif not has_room(engine.relays):
         fill_up(engine, TABLE_CHUNKS)
     elif engine.relays.pair[src * nodes + dst, REACHED] != 0:
-        append(engine.relays, src, dst, 0, message, 0, line[SIZE], line[READY])
+        append(engine.relays, src, dst, 0, message, 0, line[SIZE], line[SINCE])
 
 
 @lean_kernel
@@ -244,7 +265,20 @@ def end_tasks(engine: Engine, core: Core, clock_ns: int) -> bool:
             waiting[MISSING] -= 1
             if waiting[MISSING] == 0:
                 make_ready(engine, core, after, clock_ns)
+    if counters[CROWDED] != 0:
+        counters[CROWDED] = 0
+        fill_rooms(engine, core, clock_ns)
     return bool(acted)
+
+
+@lean_kernel
+def fill_rooms(engine: Engine, core: Core, clock_ns: int) -> None:
+    """Let in, at every NIC, what there is room for."""
+    for node in range(engine.numbers[N_NODES]):
+        message = let_in_next(engine, node)
+        while message != NONE:
+            let_in(engine, core, message, clock_ns)
+            message = let_in_next(engine, node)
 
 
 @lean_kernel
@@ -286,11 +320,19 @@ def add_news(engine: Engine, event: int, message: int, when_ns: int) -> None:
 def tell_dispatcher(
     engine: Engine, state: State, wire: Wire, tables: CrossbarTables, clock_ns: int
 ) -> bool:
-    """Give the dispatcher its events and carry out its rows; say whether there were any."""
+    """Give the dispatcher its events and carry out its rows; say whether there were any.
+
+    A reactive policy hears of what happens together as it does in simulation: arrivals first, then
+    by id, whatever order this thread came to them in.
+    """
     core = state.core
     if core.rule[R_KIND] == TIMED and engine.counters[NEXT_TICK] <= clock_ns:
         add_news(engine, EV_TICK, 0, clock_ns)
-    count = engine.counters[NEWS_COUNT]
+    count, together = engine.counters[NEWS_COUNT], core.rule[R_KIND] == REACTIVE
+    if together and count > 0:
+        if goes_on(engine, core):
+            return False
+        put_in_order(engine)
     for at in range(count):
         when_ns = engine.news[at, W_WHEN]
         rows = dispatch(state, when_ns, engine.news[at, W_EVENT], engine.news[at, W_OF])
@@ -304,6 +346,46 @@ def tell_dispatcher(
     if core.rule[R_KIND] == TIMED and count > 0:
         engine.counters[NEXT_TICK] = next_tick_ns(state)
     return bool(count > 0)
+
+
+@lean_kernel
+def goes_on(engine: Engine, core: Core) -> bool:
+    """Say whether more is known to happen within `R_GATHER` of the first event not told."""
+    first_ns = engine.news[0, W_WHEN]
+    for at in range(1, engine.counters[NEWS_COUNT]):
+        first_ns = min(first_ns, engine.news[at, W_WHEN])
+    until_ns = first_ns + core.rule[R_GATHER]
+    if next_timer_ns(engine) <= until_ns:
+        return True
+    for port in range(len(engine.ports)):
+        line = engine.ports[port]
+        if line[LENGTH] == 0 or line[DUE] > until_ns or line[AGAIN] != NONE:
+            continue
+        task = engine.tasks[line[QUEUE]]
+        if task[SENT] + line[LENGTH] == task[SIZE]:
+            return True
+    return False
+
+
+@lean_kernel
+def put_in_order(engine: Engine) -> None:
+    """Sort the events not told by (event, message); all are told when the last has happened."""
+    news, last_ns = engine.news, engine.news[0, W_WHEN]
+    for k in range(1, engine.counters[NEWS_COUNT]):
+        event, message, when_ns = news[k, W_EVENT], news[k, W_OF], news[k, W_WHEN]
+        last_ns = max(last_ns, when_ns)
+        at = k
+        while at > 0 and (
+            news[at - 1, W_EVENT] > event
+            or (news[at - 1, W_EVENT] == event and news[at - 1, W_OF] > message)
+        ):
+            news[at, W_EVENT] = news[at - 1, W_EVENT]
+            news[at, W_OF] = news[at - 1, W_OF]
+            at -= 1
+        news[at, W_EVENT] = event
+        news[at, W_OF] = message
+    for k in range(engine.counters[NEWS_COUNT]):
+        news[k, W_WHEN] = last_ns
 
 
 @lean_kernel
@@ -354,6 +436,9 @@ def carry_out(
     circuit = engine.ports[port, NEWEST]
     for at in range(action[A_FIRST], action[A_FIRST] + action[A_COUNT]):
         enqueue(engine, core.granted[at], port, circuit)
+    if core.rule[R_KIND] == REACTIVE and action[A_COUNT] > 0:
+        # what it grants was not known before, though it may have been ready
+        engine.ports[port, FREE] = max(engine.ports[port, FREE], when_ns)
     take_up(engine, core, port, when_ns)
     if core.planes[plane, PLANE_DUPLEX] != 0:
         take_up(engine, core, far, when_ns)

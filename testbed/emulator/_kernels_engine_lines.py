@@ -30,6 +30,7 @@ from testbed.emulator._kernels_engine_columns import (
     READY,
     ROW,
     SENT,
+    SINCE,
     T_BYTES,
     T_CIRCUIT,
     T_HELD,
@@ -77,8 +78,13 @@ def far_of(engine: Engine, core: Core, port: int, circuit: int) -> int:
 
 @lean_kernel
 def goes_before(engine: Engine, message: int, other: int) -> bool:
-    """Say whether `message` was ready before `other`, or at the same time and has the lower id."""
-    ready, others = engine.tasks[message, READY], engine.tasks[other, READY]
+    """Say whether `message` was ready before `other`, or at the same time and has the lower id.
+
+    Where NICs let messages in, it is when they did that counts.
+    """
+    tasks = engine.tasks
+    column = READY if tasks[message, SINCE] == NONE else SINCE
+    ready, others = tasks[message, column], tasks[other, column]
     return bool(ready < others or (ready == others and message < other))
 
 

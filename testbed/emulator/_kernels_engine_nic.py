@@ -56,7 +56,7 @@ from testbed.emulator._kernels_engine_columns import (
     LATENESS,
     LENGTH,
     MISSED,
-    MISSING,
+    N_BUFFER,
     N_GUARD,
     N_IN_FLIGHT,
     N_NOTIFY,
@@ -71,13 +71,13 @@ from testbed.emulator._kernels_engine_columns import (
     NONE,
     PLANE,
     QUEUE,
-    READY,
     RESENT,
     ROW,
     SEND_ERRORS,
     SENDS,
     SENT,
     SERIAL,
+    SINCE,
     SIZE,
     STAGE,
     START,
@@ -112,6 +112,7 @@ from testbed.emulator._kernels_engine_lines import (
     read_clock,
 )
 from testbed.emulator._kernels_engine_packet import give_up
+from testbed.emulator._kernels_engine_room import give_room
 from testbed.emulator._kernels_engine_slots import put_back, take_queued
 from testbed.emulator._kernels_engine_tools import fill_up, observe, set_timer, write_headers
 from testbed.emulator._kernels_libc import (
@@ -183,17 +184,17 @@ def take_again(engine: Engine, core: Core, port: int, clock_ns: int) -> bool:
 
 @lean_kernel
 def take_granted(engine: Engine, core: Core, port: int) -> None:
-    """Take from the first message granted, once it is ready."""
+    """Take from the first message granted, once its NIC has let it in."""
     line = engine.ports[port]
     line[DUE] = NEVER
     message = line[QUEUE]
-    if message == NONE or engine.tasks[message, MISSING] > 0:
+    if message == NONE or engine.tasks[message, SINCE] == NONE:
         return
     if line[IN_FLIGHT] >= engine.numbers[N_IN_FLIGHT]:
         return
     task, optical = engine.tasks[message], engine.tasks[message, FAR] == NONE
     line[USES] = task[CIRCUIT]
-    begin_ns = max(task[READY], line[FREE])
+    begin_ns = max(task[SINCE], line[FREE])
     if optical:
         begin_ns = max(begin_ns, engine.circuits[task[CIRCUIT], X_UP])
     elif line[STAGE] == SENDS:
@@ -318,8 +319,11 @@ def send_next(
     task[LAST_BIT] = max(task[LAST_BIT], line[FRAME_END])
     line[FREE] = line[FRAME_END]
     hold(engine, core, port)
-    if task[SENT] == task[SIZE] and engine.numbers[N_ROUTING] == DIRECT:
-        leave_queue(engine, core, port, message, now_ns)
+    if hop == 0 and task[SENT] == task[SIZE]:
+        if engine.numbers[N_BUFFER] > 0:
+            give_room(engine, message, line[FRAME_END])
+        if engine.numbers[N_ROUTING] == DIRECT:
+            leave_queue(engine, core, port, message, now_ns)
     observe(engine, LATENESS, now_ns - line[FRAME_END])
     launch(engine, core, wire, row, now_ns)
     return row

@@ -45,10 +45,10 @@ from testbed.emulator._kernels_engine_columns import (
     NODE,
     NONE,
     PLANE,
-    READY,
     RELAYED,
     ROTORLB,
     SENT,
+    SINCE,
     SIZE,
     TABLE_CHUNKS,
     USES,
@@ -144,7 +144,7 @@ def take_own(engine: Engine, core: Core, port: int, clock_ns: int, end_ns: int) 
     if message == NONE:
         return bool(clock_ns < end_ns)
     task = engine.tasks[message]
-    begin_ns = begin_at(engine, port, task[READY])
+    begin_ns = begin_at(engine, port, task[SINCE])
     if begin_ns > clock_ns:
         line[DUE] = begin_ns
         return True

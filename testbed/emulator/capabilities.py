@@ -2,7 +2,7 @@
 
 `check_machine` looks and tries small things in a namespace that ends with its thread;
 `require_emulation` refuses in one sentence what could not work; `deep_check` builds two hosts and
-measures.
+measures. What only Linux has is imported where it is used: this module is the one that says so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import importlib.metadata
 import os
 import platform
-import resource
 import shlex
 import shutil
 import sys
@@ -21,8 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from testbed.emulator.crossbar import Crossbar
-from testbed.emulator.netns import ip_batch, leave_netns
 from topologies import Fabric, FluxbedError, MachineError, Plane
 
 if TYPE_CHECKING:
@@ -168,6 +165,9 @@ def _try_in_thread(probe: Callable[[], list[Capability]]) -> list[Capability]:
 
 def _network() -> list[Capability]:
     """Two ports of a crossbar in a namespace that this thread takes to its grave."""
+    from testbed.emulator.crossbar import Crossbar
+    from testbed.emulator.netns import ip_batch, leave_netns
+
     fix = "use a kernel with network namespaces and veth (CONFIG_NET_NS, CONFIG_VETH)"
     names = ("links", "crossbar")
     me = threading.get_native_id()
@@ -214,6 +214,8 @@ def _cores() -> Capability:
 
 
 def _files() -> Capability:
+    import resource
+
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     detail = "no limit" if hard == resource.RLIM_INFINITY else f"{hard} open files at most"
     ok = hard == resource.RLIM_INFINITY or hard >= 4096  # noqa: PLR2004 (64 hosts on 4 planes)

@@ -10,29 +10,40 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
 import numpy as np
 
 from scheduler.dispatch.simulator import iteration_ends, simulate
-from scheduler.model.program import Program, Slot, TimedProgram
+from scheduler.model.program import Program, ReactiveProgram, Slot, TimedProgram
 from scheduler.model.taskgraph import MESSAGE, TaskGraph, csr
 from scheduler.model.timeline import NONE
 from topologies.errors import UsageError
+from topologies.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from scheduler.model.timeline import Timeline
     from testbed.emulator.capacity import Capacity
     from topologies.fabric import Fabric
 
-__all__ = ["FRAME_BYTES", "HOPS_PER_DELAY", "Dilation", "choose", "critical_messages", "dilate"]
+__all__ = [
+    "FRAME_BYTES",
+    "HOPS_PER_DELAY",
+    "Dilation",
+    "choose",
+    "critical_messages",
+    "dilate",
+    "slot_lengths_ns",
+]
 
 FRAME_BYTES: Final = 4096
 """The largest path MTU of InfiniBand. The engine's cost is per frame: the size hardly matters."""
 GUARD_WALL_NS: Final = 50_000
+_HOPS_TOGETHER: Final = 2
 HOPS_PER_DELAY: Final = 20
+_GUARD_SHARE: Final = 0.5
 _LATE_SHARE: Final = 0.0025
 _FRAME_SHARE: Final = 0.01
 _FRAMES_PER_SLOT: Final = 50
@@ -50,8 +61,10 @@ class Dilation:
 
     `wall_bps` is what the fastest port carries on the wall, `frame_bytes` the data of a full frame,
     which stands for `quantum_bytes` virtual bytes; `bytes_per_wall_byte` is their ratio. `guard_ns`
-    (virtual) is how long before the end of a slot the last frame leaves. `bound_by` names what
-    made the factor as large as it is. `expected_wall_s` is None where nothing was predicted.
+    (virtual) is how long before the end of a slot the last frame leaves, and within `gather_ns`
+    (virtual) a reactive policy takes events for simultaneous: what happens at once in simulation
+    comes one by one on the wall. `bound_by` names what made the factor as large as it is.
+    `expected_wall_s` is None where nothing was predicted.
     """
 
     factor: float
@@ -62,6 +75,7 @@ class Dilation:
     guard_ns: int
     bound_by: str
     expected_wall_s: float | None = None
+    gather_ns: int = 0
 
 
 def choose(
@@ -73,6 +87,7 @@ def choose(
     factor: float | None = None,
     iterations: int = 4,
     lookahead_ns: int = 0,
+    nic_buffer_bytes: int | None = None,
     frame_bytes: int = FRAME_BYTES,
 ) -> Dilation:
     """Return the smallest dilation that keeps the emulation honest, or that of a given `factor`.
@@ -84,24 +99,27 @@ def choose(
       lose per message, lose 0.25 % of the iteration at most: where frames are rare the machine
       wakes up later than in the measurement, by up to four times;
     - the frames of an iteration are no more than half of what this machine carries meanwhile;
-    - a slot of a timed program holds 50 frames at least;
+    - a slot of a timed program holds 50 frames at least, and its guard takes half its light at most;
     - the iteration of a timed program simulated with frames and guard is within 1 % of the ideal
       one, and no more than 1 % longer when everything arrives two hops late: what just fits into a
       slot must not need another one on this machine. With two hops every frame chooses its relay,
       so the size of frames always shows, and only lateness is held against the simulation.
 
-    Raises what `simulate` raises, and `UsageError` for a factor that is not positive.
+    Raises what `simulate` raises, and `UsageError` for a factor that is not positive, or at which
+    frames of this machine come too late for any slot of a timed program.
     """
     if factor is not None and not 0 < factor < _MOST_FACTOR:
         why = f"it must be above 0 and below {_MOST_FACTOR:g}"
         raise UsageError(f"a dilation of {factor:g}", "dilation", why, "correct it, or use auto")
-    timeline = simulate(graph, fabric, program, iterations=iterations, lookahead_ns=lookahead_ns)
-    case = _Case(graph, fabric, program, iterations, lookahead_ns, timeline)
+    held: _Held = {"lookahead_ns": lookahead_ns, "nic_buffer_bytes": nic_buffer_bytes}
+    timeline = simulate(graph, fabric, program, iterations=iterations, **held)
+    case = _Case(graph, fabric, program, iterations, held, timeline)
     frames = _Frames(fabric, capacity, frame_bytes)
 
     def dilation(chosen: float, bound_by: str) -> Dilation:
         quantum_bytes = frames.quantum_bytes(chosen)
         guard_ns = math.ceil(max(GUARD_WALL_NS, capacity.hop_p99_ns) / chosen)
+        gather_ns = math.ceil(_HOPS_TOGETHER * capacity.hop_p99_ns / chosen)
         return Dilation(
             factor=chosen,
             bytes_per_wall_byte=quantum_bytes / frame_bytes,
@@ -111,10 +129,13 @@ def choose(
             guard_ns=guard_ns if isinstance(program, TimedProgram) else 0,
             bound_by=bound_by,
             expected_wall_s=case.end_ns * chosen / 1e9,
+            gather_ns=gather_ns if isinstance(program, ReactiveProgram) else 0,
         )
 
     if factor is not None:
-        return dilation(factor, "given")
+        given = dilation(factor, "given")
+        _require_light(fabric, program, given, capacity)
+        return given
     bounds = _bounds(case, capacity, frames)
     bound_by, least = max(bounds.items(), key=lambda item: item[1])
     late_ns = _LATE_HOPS * capacity.hop_p99_ns
@@ -127,6 +148,13 @@ def choose(
     return dilation(first, bound_by)
 
 
+class _Held(TypedDict):
+    """What the prediction is told beside the program."""
+
+    lookahead_ns: int
+    nic_buffer_bytes: int | None
+
+
 class _Case(NamedTuple):
     """What is to be executed, and its prediction without frames."""
 
@@ -134,7 +162,7 @@ class _Case(NamedTuple):
     fabric: Fabric
     program: Program
     iterations: int
-    lookahead_ns: int
+    held: _Held
     timeline: Timeline
 
     @property
@@ -188,16 +216,55 @@ def _bounds(case: _Case, capacity: Capacity, frames: _Frames) -> dict[str, float
     if isinstance(program, TimedProgram):
         slot_bytes = min(_slot_bytes(fabric, program), default=math.inf)
         bounds["frames per slot"] = frames.factor_for(slot_bytes / _FRAMES_PER_SLOT)
+        if lit_ns := _lit_ns(fabric, program):
+            guard_ns = max(GUARD_WALL_NS, capacity.hop_p99_ns)
+            bounds["guard"] = guard_ns / (_GUARD_SHARE * lit_ns)
     return bounds
 
 
 def _slot_bytes(fabric: Fabric, program: TimedProgram) -> Iterator[float]:
     """Yield what each slot carries, guard aside."""
     for plane, slots in zip(fabric.planes, program.planes, strict=True):
-        begins = [slot.offset_ns for slot in slots]
-        for length_ns in np.diff([*begins, *(b + program.period_ns for b in begins[:1])]).tolist():
+        for length_ns in slot_lengths_ns(slots, program.period_ns):
             if length_ns > plane.delay_ns:
                 yield (length_ns - plane.delay_ns) * plane.rate_bps / 8e9
+
+
+def _lit_ns(fabric: Fabric, program: TimedProgram) -> int:
+    """Return how long the light of the shortest slot lasts; 0 where there is no slot."""
+    lit = (
+        length_ns - plane.delay_ns
+        for plane, slots in zip(fabric.planes, program.planes, strict=True)
+        for length_ns in slot_lengths_ns(slots, program.period_ns)
+        if length_ns > plane.delay_ns
+    )
+    return min(lit, default=0)
+
+
+def _require_light(
+    fabric: Fabric, program: Program, dilation: Dilation, capacity: Capacity
+) -> None:
+    """Refuse a factor at which the guard takes all the light of a slot."""
+    if not isinstance(program, TimedProgram):
+        return
+    lit_ns = _lit_ns(fabric, program)
+    if lit_ns == 0 or dilation.guard_ns < lit_ns:
+        return
+    late_ns = max(GUARD_WALL_NS, capacity.hop_p99_ns)
+    what = f"no frame can be sent in a slot at a dilation of {dilation.factor:g}"
+    why = (
+        f"a slot is lit for {format_duration(lit_ns)}, and frames on this machine are late by "
+        f"{format_duration(late_ns)} on the wall, {format_duration(dilation.guard_ns)} of it"
+    )
+    fix = f"use a dilation above {_two_digits(late_ns / lit_ns):g}, or auto, or longer slots"
+    raise UsageError(what, "dilation", why, fix)
+
+
+def slot_lengths_ns(slots: Sequence[Slot], period_ns: int) -> list[int]:
+    """Return how long each of a plane's slots lasts: until the next one, the last to the first."""
+    begins = [slot.offset_ns for slot in slots]
+    lengths: list[int] = np.diff([*begins, *(b + period_ns for b in begins[:1])]).tolist()
+    return lengths
 
 
 def _close_enough(case: _Case, dilation: Dilation, late_ns: float) -> bool:
@@ -221,7 +288,7 @@ def _end_ns(case: _Case, fabric: Fabric, dilation: Dilation) -> int:
         iterations=case.iterations,
         quantum_bytes=dilation.quantum_bytes,
         guard_ns=max(dilation.guard_ns, case.program.guard_ns),
-        lookahead_ns=case.lookahead_ns,
+        **case.held,
     )
     return int(ends[-1])
 

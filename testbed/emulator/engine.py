@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import numpy as np
 
@@ -87,6 +87,14 @@ _DISTRIBUTIONS: Final = {
 }
 
 
+class _Held(TypedDict):
+    """What simulator and engine are told alike, times on the wall."""
+
+    lookahead_ns: int
+    nic_buffer_bytes: int | None
+    gather_ns: int
+
+
 @dataclass(slots=True)
 class Monitor:
     """How far an execution is, readable while it runs, and the way to stop it.
@@ -138,6 +146,7 @@ def execute(
     dilation: Dilation,
     iterations: int = 4,
     lookahead_ns: int = 0,
+    nic_buffer_bytes: int | None = None,
     monitor: Monitor | None = None,
     limit_ns: int | None = None,
     sabotage: Callable[[EmulatedFabric], None] | None = None,
@@ -160,6 +169,7 @@ def execute(
         dilation=dilation,
         iterations=iterations,
         lookahead_ns=lookahead_ns,
+        nic_buffer_bytes=nic_buffer_bytes,
         monitor=monitor,
         limit_ns=limit_ns,
         sabotage=sabotage,
@@ -181,6 +191,7 @@ def attempt(
     dilation: Dilation,
     iterations: int = 4,
     lookahead_ns: int = 0,
+    nic_buffer_bytes: int | None = None,
     monitor: Monitor | None = None,
     limit_ns: int | None = None,
     sabotage: Callable[[EmulatedFabric], None] | None = None,
@@ -192,9 +203,9 @@ def attempt(
 
     `limit_ns` (virtual) is when the run is given up, by default three times the prediction and two
     seconds, more under `faults`, which draw from `seed` and find their hosts by `rank_to_node`
-    (None: in order). `sabotage` is called when the initial circuits stand, just before time zero: a
-    test breaks something there. Raises `UsageError` where the parts do not fit or a rotation shares
-    packet planes, `MachineError` without SCHED_FIFO.
+    (None: in order). `nic_buffer_bytes` is as in `simulate`. `sabotage` is called when the initial
+    circuits stand, just before time zero: a test breaks something there. Raises `UsageError` where
+    the parts do not fit or a rotation shares packet planes, `MachineError` without SCHED_FIFO.
     """
     require_drivable(fabric, program)
     require_bearable(faults, program)
@@ -204,12 +215,15 @@ def attempt(
         bridge.shape(wire_bps(fabric.planes[plane].rate_bps, dilation))
     carried = packet_counts(network)
     lookahead_wall_ns = round(lookahead_ns * dilation.factor)
-    layout = prepare(*slow, iterations=iterations, lookahead_ns=lookahead_wall_ns)
+    held: _Held = {
+        "lookahead_ns": lookahead_wall_ns,
+        "nic_buffer_bytes": nic_buffer_bytes,
+        "gather_ns": round(dilation.gather_ns * dilation.factor),
+    }
+    layout = prepare(*slow, iterations=iterations, **held)
     guard_wall_ns = round(max(dilation.guard_ns, _own_guard_ns(program)) * dilation.factor)
     if limit_ns is None:
-        ends = iteration_ends(
-            *slow, iterations=iterations, guard_ns=guard_wall_ns, lookahead_ns=lookahead_wall_ns
-        )
+        ends = iteration_ends(*slow, iterations=iterations, guard_ns=guard_wall_ns, **held)
         times, beyond_ns = patience(faults, fabric)
         limit_wall_ns = round(_PATIENCE * times * int(ends[-1]) + beyond_ns * dilation.factor)
         limit_wall_ns += _PATIENCE_NS
@@ -403,7 +417,8 @@ def _error(
         columns = [e.READY, e.START, e.END]
         times = tables.tasks[:, columns].T.copy()
         times[0] = np.where(tables.tasks[:, e.MISSING] == 0, times[0], NONE)
-        return stalled(layout, times)
+        admitted = tables.tasks[:, e.SINCE] if layout.nic_buffer_bytes is not None else None
+        return stalled(layout, times, admitted)
     if outcome == e.LOST:
         return _lost(layout, tables, drops, measures)
     if outcome == e.FULL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from scheduler.model.taskgraph import COMPUTE, MESSAGE, Arcs, TaskGraph, csr
 from scheduler.model.timeline import NONE, Circuits, Timeline, Transfers
 from testbed.emulator import _kernels_engine_columns as e
 from testbed.emulator.crossbar import COUNTERS, DEPTH, NEVER, CrossbarTables
-from testbed.emulator.dilation import Dilation
+from testbed.emulator.dilation import Dilation, slot_lengths_ns
 from testbed.emulator.frames import BTH_BYTES, CRC_BYTES, LEAST_DATA_BYTES
 from testbed.emulator.network import PortSockets
 from topologies.fabric import Fabric, Plane
@@ -51,8 +52,7 @@ def _slot_lengths_ns(program: TimedProgram) -> list[int]:
     """Return how long every slot of every plane is."""
     lengths: list[int] = []
     for slots in program.planes:
-        begins = [slot.offset_ns for slot in slots]
-        lengths += np.diff([*begins, *(b + program.period_ns for b in begins[:1])]).tolist()
+        lengths += slot_lengths_ns(slots, program.period_ns)
     return lengths
 
 
@@ -127,6 +127,14 @@ def _relays(layout: Layout, guard_ns: int, quantum_bytes: int, circuits: int) ->
     return new_relays(layout, guard_ns, chunks=chunks)
 
 
+def _rooms(layout: Layout) -> Int64s:
+    """Make the NICs' send buffers, all empty."""
+    rooms = np.full((layout.fabric.nodes, e.ROOM_COLUMNS), NONE, np.int64)
+    rooms[:, e.ROOM_BYTES] = layout.nic_buffer_bytes or 0
+    rooms[:, e.ROOM_SINCE] = 0
+    return rooms
+
+
 def _most_planned(layout: Layout) -> int:
     """Bound the rows of an ordered program: per entry a MAKE and two DROPs; all-stop, a plane's."""
     if layout.lookahead_ns == 0:
@@ -187,6 +195,7 @@ def new_engine(
         asked=np.full((ports, ports), NONE, np.int64),
         faults=faults,
         relays=_relays(layout, guard_ns, dilation.quantum_bytes, circuits),
+        rooms=_rooms(layout),
         counters=np.zeros(e.COUNTERS, np.int64),
         histograms=np.full((e.QUANTITIES, e.BUCKETS), 0, np.int64),
         extremes=np.zeros((e.QUANTITIES, 3), np.int64),
@@ -198,6 +207,8 @@ def new_engine(
     tables.numbers[e.N_LATENCY] = layout.fabric.latency_ns
     tables.numbers[e.N_NOTIFY] = layout.fabric.notify_ns
     tables.numbers[e.N_RESEND] = e.RESEND_NS
+    tables.numbers[e.N_BUFFER] = layout.nic_buffer_bytes or 0
+    tables.numbers[e.N_STEP] = math.ceil(dilation.factor)
     tables.numbers[e.N_IN_FLIGHT] = max(_FLYING // ports, 1)
     if isinstance(layout.program, TimedProgram):
         tables.numbers[e.N_ROUTING] = _ROUTINGS[layout.program.routing]

@@ -2,7 +2,9 @@
 
 No engine and no plan: circuits stand until `py p0.connect(0, 2)` changes them. At the start the
 ports of plane k are joined in pairs, port i with port (2k + 1 - i) mod n: every plane other pairs,
-both ways, so that `ping` has a way back. `pingall` reaches who is joined on plane 0, where a host
+both ways, so that `ping` has a way back. A plane with matchings of its own (`rotor`) starts with
+its first one, and `py p0.turn(1)` has it turn to another; its circuits lead one way, but for those
+of `rotor,duplex=yes`. `pingall` reaches who is joined on plane 0, where a host
 has its first address, and no one else; on plane k port i answers at 10.k.0.(i + 1). A packet plane
 joins everybody from the start, at its own rate.
 """
@@ -23,7 +25,7 @@ from testbed.emulator.crossbar import Crossbar
 from testbed.emulator.mininet_nodes import FabricHost, OCSSwitch
 from testbed.emulator.netns import disable_ipv6, ip_batch
 from testbed.emulator.packet_plane import PacketPlane
-from topologies import FluxbedError, build_fabric
+from topologies import FluxbedError, UsageError, build_fabric
 from topologies.registry import BUILDERS
 
 if TYPE_CHECKING:
@@ -123,11 +125,13 @@ class StandaloneSwitch(_Standalone):
         *,
         circuits: Sequence[tuple[int, int]] = (),
         delay_ns: int = 0,
+        matchings: Sequence[Sequence[int]] = (),
         **parameters: Any,  # noqa: ANN401 (Mininet's own)
     ) -> None:
         super().__init__(name, **parameters)
         self._circuits = circuits
         self._delay_ns = delay_ns
+        self._matchings = matchings
         self._peer: dict[int, int] = {}
 
     def start(self, controllers: Sequence[Any]) -> None:  # noqa: ARG002 (Mininet's)
@@ -138,9 +142,14 @@ class StandaloneSwitch(_Standalone):
             self.crossbar.attach(self.pid, names)
             for port, peer in self._circuits:
                 self.connect(port, peer, delay_ns=0)
+            if self._matchings:
+                self.turn(0, delay_ns=0)
 
     def connect(self, port: int, peer: int, delay_ns: int | None = None) -> None:
         """Join two ports both ways, after the plane's dark time; what they had before goes dark."""
+        if self._matchings:
+            why = f"its {len(self._matchings)} matchings are fixed"
+            raise UsageError("this switch makes no single circuit", self.name, why, "use turn(0)")
         delay_ns = self._delay_ns if delay_ns is None else delay_ns
         now_ns = time.monotonic_ns()
         for end in (port, peer):
@@ -150,6 +159,19 @@ class StandaloneSwitch(_Standalone):
         for src, dst in ((port, peer), (peer, port)):
             self.crossbar.set_circuit_at(src, dst, now_ns + delay_ns)
             self._peer[src] = dst
+
+    def turn(self, number: int, delay_ns: int | None = None) -> None:
+        """Turn to a matching of the switch's own: everything is dark meanwhile."""
+        if not 0 <= number < len(self._matchings):
+            why = f"it has {len(self._matchings)}, numbered from 0"
+            raise UsageError(f"no matching {number}", self.name, why, "name one of them")
+        delay_ns = self._delay_ns if delay_ns is None else delay_ns
+        now_ns, lit = time.monotonic_ns(), self._matchings[number]
+        for port in range(len(lit)):
+            self.crossbar.set_dark_at(port, now_ns)
+        for port, peer in enumerate(lit):
+            if peer >= 0:
+                self.crossbar.set_circuit_at(port, peer, now_ns + delay_ns)
 
     def totals(self) -> dict[str, int]:
         """Return what the crossbar has counted."""
@@ -179,8 +201,14 @@ class FabricTopo(Topo):  # type: ignore[misc] # Mininet is untyped
         for number, plane in enumerate(fabric.planes):
             own: dict[str, Any] = {"cls": StandalonePackets, "rate_bps": plane.rate_bps}
             if plane.kind == "ocs":
-                circuits = pairing(plane.ports, number)
-                own = {"circuits": circuits, "delay_ns": plane.delay_ns, "cls": StandaloneSwitch}
+                fixed = plane.matchings or ()
+                circuits = [] if fixed else pairing(plane.ports, number)
+                own = {
+                    "circuits": circuits,
+                    "delay_ns": plane.delay_ns,
+                    "matchings": fixed,
+                    "cls": StandaloneSwitch,
+                }
             self.addSwitch(f"p{number}", inNamespace=True, **own)
         for link in links:
             self.addLink(

@@ -33,11 +33,16 @@ if TYPE_CHECKING:
 __all__ = ["FabricRecord", "PlaneRecord", "fabric_schema", "load_fabric", "read_fabric"]
 
 Natural: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Matchings: TypeAlias = list[list[Annotated[int, Meta(ge=-1, le=2**63 - 1)]]]
 _SUFFIXES: Final = (".toml", ".json")
 
 
 class PlaneRecord(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A plane as files hold it; `ports` repeats the length of `node_of`."""
+    """A plane as files hold it; `ports` repeats the length of `node_of`.
+
+    `matchings` is there only where the switch knows no others: per matching the destination port of
+    every port, -1 for none.
+    """
 
     kind: Literal["ocs", "eps"]
     ports: Natural
@@ -46,6 +51,7 @@ class PlaneRecord(Struct, forbid_unknown_fields=True, kw_only=True):
     delay_ns: Natural
     duplex: bool
     all_stop: bool
+    matchings: Matchings | UnsetType = UNSET
 
 
 class FabricRecord(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -76,6 +82,9 @@ class FabricRecord(Struct, forbid_unknown_fields=True, kw_only=True):
                     delay_ns=plane.delay_ns,
                     duplex=plane.duplex,
                     all_stop=plane.all_stop,
+                    matchings=UNSET
+                    if plane.matchings is None
+                    else [list(row) for row in plane.matchings],
                 )
                 for plane in fabric.planes
             ],
@@ -104,6 +113,9 @@ class FabricRecord(Struct, forbid_unknown_fields=True, kw_only=True):
                         kind=plane.kind,
                         duplex=plane.duplex,
                         all_stop=plane.all_stop,
+                        matchings=None
+                        if plane.matchings is UNSET
+                        else tuple(map(tuple, plane.matchings)),
                     )
                     for plane in self.planes
                 ),
@@ -128,6 +140,7 @@ class _WrittenPlane(Struct, forbid_unknown_fields=True, kw_only=True):
     delay_ns: Natural | UnsetType = UNSET
     duplex: bool = False
     all_stop: bool = False
+    matchings: Matchings | UnsetType = UNSET
     count: Annotated[int, Meta(ge=1, le=1024)] = 1
 
 
@@ -198,6 +211,7 @@ def read_fabric(path: Path, world: int | None = None) -> Fabric:
             delay_ns=_duration(plane.delay, plane.delay_ns, place, "delay"),
             duplex=plane.duplex,
             all_stop=plane.all_stop,
+            matchings=plane.matchings,
         )
         planes += [record] * plane.count
     return FabricRecord(

@@ -162,6 +162,7 @@ class Manifest(Struct, kw_only=True):
     fault_predicted: bool | None = None
     quantum_bytes: Natural = 0
     guard_ns: Natural | None = None
+    gather_ns: Natural = 0
     lookahead_ns: Natural = 0
     versions: dict[str, str]
     kernel: str

@@ -1,8 +1,9 @@
 """The second replay of `greedy`: on-demand circuits with keep-alive, in plain Python.
 
 It shares no code with the dispatcher, the policy or the simulator. Planes change port by port (not
-all-stop) and none is a packet switch. Of events at one time, ends come first, then what the
-controller hears of arrivals, then of messages that became ready; each by task.
+all-stop) and none is a packet switch. The controller decides of what it hears within `gather_ns`
+of the first thing at once, when nothing more happens by then: first of arrivals, then of messages
+that became ready; each by task.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ __all__ = ["replay_greedy"]
 ENDED, HEARD, ASKED = range(3)
 
 
-def replay_greedy(graph: TaskGraph, fabric: Fabric, *, iterations: int) -> Replay:
+def replay_greedy(
+    graph: TaskGraph, fabric: Fabric, *, iterations: int, gather_ns: int = 0
+) -> Replay:
     """Execute on demand: the oldest waiting message takes the first ports free for it."""
     result, clock = Replay(), Clock()
-    Greedy(graph, fabric, Tasks(graph, iterations, clock, result), clock, result).run()
+    tasks = Tasks(graph, iterations, clock, result)
+    Greedy(graph, fabric, tasks, clock, result).run(gather_ns)
     return result
 
 
@@ -45,11 +49,26 @@ class Greedy:
         self.users: dict[tuple[int, Port], int] = defaultdict(int)
         self.free: dict[tuple[int, int], int] = defaultdict(int)  # outputs
         self.uses: dict[int, tuple[int, frozenset[Port]]] = {}
+        self.news: list[tuple[int, int]] = []
+        self.since = 0
         tasks.on_message = self.became_ready
 
-    def run(self) -> None:
+    def run(self, gather_ns: int) -> None:
         self.tasks.begin()
-        self.clock.run()
+        while self.clock.step():
+            if self.news and not self.clock.goes_on_by(self.since + gather_ns):
+                news, self.news = self.news, []
+                for what, message in sorted(news):
+                    if what == HEARD:
+                        self.arrived(message)
+                    else:
+                        self.waiting.append(message)
+                        self.place(message)
+
+    def hear(self, what: int, message: int) -> None:
+        if not self.news:
+            self.since = self.clock.now
+        self.news.append((what, message))
 
     def ends(self, message: int) -> tuple[int, int]:
         base = message % self.graph.tasks
@@ -57,11 +76,7 @@ class Greedy:
 
     def became_ready(self, message: int) -> None:
         heard = self.clock.now + self.fabric.notify_ns
-        self.clock.at(heard, lambda: self.asked(message), (ASKED, message))
-
-    def asked(self, message: int) -> None:
-        self.waiting.append(message)
-        self.place(message)
+        self.clock.at(heard, lambda: self.hear(ASKED, message), (ASKED, message))
 
     def place(self, message: int) -> None:
         """Idle circuits that stand, then idle ports, then duplex circuits busy the other way."""
@@ -110,12 +125,12 @@ class Greedy:
     def ended(self, message: int) -> None:
         self.tasks.ended(message)
         if self.fabric.notify_ns == 0:
-            self.heard(message)
+            self.hear(HEARD, message)
         else:
             later = self.clock.now + self.fabric.notify_ns
-            self.clock.at(later, lambda: self.heard(message), (HEARD, message))
+            self.clock.at(later, lambda: self.hear(HEARD, message), (HEARD, message))
 
-    def heard(self, message: int) -> None:
+    def arrived(self, message: int) -> None:
         """Free the ports; the same pair comes first, then all who wait at either node."""
         k, circuit = self.uses[message]
         for port in circuit:

@@ -64,8 +64,18 @@ class Clock:
                 return
             if number == most:
                 raise TooLongError
-            self.now, _, _, function = heapq.heappop(self._queue)
-            function()
+            self.step()
+
+    def step(self) -> bool:
+        """Run the next function; False if there is none."""
+        if not self._queue:
+            return False
+        self.now, _, _, function = heapq.heappop(self._queue)
+        function()
+        return True
+
+    def goes_on_by(self, time: int) -> bool:
+        return bool(self._queue) and self._queue[0][0] <= time
 
 
 class Tasks:

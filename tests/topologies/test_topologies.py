@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies import Fabric, FabricError, Plane
+from topologies import Circuit, Fabric, FabricError, Plane
 from topologies.hybrid import hybrid
 from topologies.rails import rails
 from topologies.registry import BUILDERS
@@ -119,12 +120,45 @@ def test_a_hybrid_is_rails_and_one_packet_plane_with_its_own_rate() -> None:
 def test_rotors_suffice_for_every_matching_and_not_one_less(
     nodes: int, matchings: int, *, duplex: bool
 ) -> None:
-    from scheduler.policies.matchings import node_matchings
+    from topologies.matchings import node_matchings
 
     fabric = rotor(nodes=nodes, matchings=matchings, duplex=duplex)
     every, planes = len(node_matchings(nodes, duplex=duplex)), len(fabric.planes)
     assert (planes - 1) * matchings < every <= planes * matchings
     assert all(plane.all_stop for plane in fabric.planes)
+    own = [plane.matchings or () for plane in fabric.planes]
+    assert {len(rows) for rows in own} == {-(-every // planes)}
+    assert {row for rows in own for row in rows} == set(node_matchings(nodes, duplex=duplex))
+
+
+ROWS = {"node_of": (0, 1, 2, 3), "rate_bps": 1, "all_stop": True}
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"matchings": ()}, "it has 0 fixed matchings"),
+        ({"matchings": ((1, 0, 3, 2),), "all_stop": False}, "that is all_stop"),
+        ({"matchings": ((1, 0, 3, 2),), "kind": "eps"}, "of an optical switch"),
+        ({"matchings": ((1, 0, 3, 2), (1, 1, -1, -1))}, "matching 1 is none"),
+        ({"matchings": ((0, 1, 2, 3),)}, "matching 0 is none"),
+        ({"matchings": ((1, 0, 3),)}, "gives every one of 4 ports another"),
+        ({"matchings": ((1, 0, 4, -1),)}, "matching 0 is none"),
+        ({"matchings": ((1, 2, 3, 0),), "duplex": True}, "matching 0 is not symmetric"),
+    ],
+)
+def test_fixed_matchings_are_matchings(changed: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(FabricError, match=re.escape(sentence)):
+        Plane(**(ROWS | changed))
+
+
+def test_a_switch_knows_its_matchings_and_their_parts() -> None:
+    plane = Plane(**ROWS, matchings=((1, 0, 3, 2), (2, 3, -1, -1)))
+    assert plane.knows([])
+    assert plane.knows([Circuit(3, 2), Circuit(0, 1)])
+    assert plane.knows([Circuit(0, 2), Circuit(1, 3)])
+    assert not plane.knows([Circuit(0, 1), Circuit(1, 3)])
+    assert not plane.knows([Circuit(2, 0)])
 
 
 @given(shape=CUBES, cubes=st.integers(1, 3))

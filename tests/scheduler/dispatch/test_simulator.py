@@ -151,8 +151,10 @@ def test_greedy_agrees_with_the_replay_to_the_nanosecond(data: st.DataObject) ->
     fabric = data.draw(fabrics(graph.nodes, kinds=("ocs",), all_stop=False))
     program = find("greedy").plan(Problem(graph=graph, fabric=fabric))
     iterations = data.draw(st.integers(1, 3))
-    other = replay_greedy(graph, fabric, iterations=iterations)
-    assert simulated_like(other, graph, fabric, program, iterations=iterations) is not None
+    gather_ns = data.draw(st.sampled_from([0, 1, 100, 5000]))
+    other = replay_greedy(graph, fabric, iterations=iterations, gather_ns=gather_ns)
+    common = {"iterations": iterations, "gather_ns": gather_ns}
+    assert simulated_like(other, graph, fabric, program, **common) is not None
 
 
 @many

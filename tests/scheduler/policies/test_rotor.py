@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import permutations
 
 import pytest
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 from scheduler.check import check_plan
 from scheduler.dispatch.simulator import iteration_ends
 from scheduler.model.problem import Problem
+from scheduler.model.program import ReactiveProgram
 from scheduler.policies import tuned
-from scheduler.policies.matchings import node_matchings
 from scheduler.policies.registry import find
 from tests.scheduler.instances import Builder, direct, training
 from topologies import Fabric, Plane, UsageError, rails
+from topologies.matchings import node_matchings
+from topologies.rotor import rotor
 
 
 @given(st.integers(2, 12), st.booleans())
@@ -68,6 +71,53 @@ def test_every_pair_meets_and_no_matching_stands_twice_at_once(
         assert len(set(now)) == len(now)
         met |= set(now)
     assert met == set(permutations(range(nodes), 2))
+
+
+@pytest.mark.parametrize("duplex", [False, True])
+@pytest.mark.parametrize("matchings", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("scheduler", ["rotor-direct", "rotor-vlb", "rotorlb"])
+def test_rotors_turn_through_their_own_matchings(
+    scheduler: str,
+    matchings: int,
+    duplex: bool,  # noqa: FBT001 (a parameter)
+) -> None:
+    graph, fabric = training(0), rotor(nodes=8, matchings=matchings, duplex=duplex, delay_ns=1000)
+    program = find(scheduler).plan(Problem(graph=graph, fabric=fabric))
+    for plane, slots in zip(fabric.planes, program.planes, strict=True):
+        assert tuple(slot.dst_ports for slot in slots) == plane.matchings
+    assert check_plan(program, graph, fabric) == []
+    plain = dataclasses.replace(
+        fabric, planes=tuple(dataclasses.replace(p, matchings=None) for p in fabric.planes)
+    )
+    assert find(scheduler).plan(Problem(graph=graph, fabric=plain)) == program
+
+
+def test_rotors_and_switches_that_make_any_matching_turn_in_step() -> None:
+    graph, fixed = training(0), rotor(nodes=8, matchings=7, delay_ns=1000).planes
+    fabric = Fabric(nodes=8, planes=(*fixed, *rails(nodes=8, planes=2, delay_ns=1000).planes))
+    program = find("rotor-direct").plan(Problem(graph=graph, fabric=fabric))
+    assert [len(slots) for slots in program.planes] == [7, 7, 7]
+    assert tuple(slot.dst_ports for slot in program.planes[0]) == fixed[0].matchings
+    assert check_plan(program, graph, fabric) == []
+
+
+@pytest.mark.parametrize("scheduler", ["flux", "static", "greedy", "prefetch", "bvn"])
+def test_who_wants_circuits_of_its_own_is_refused_on_rotors(scheduler: str) -> None:
+    graph, fabric = training(0), rotor(nodes=8, matchings=2, delay_ns=1000)
+    program = find(scheduler).plan(Problem(graph=graph, fabric=fabric))
+    with pytest.raises(UsageError, match="rotor that knows 2 matchings: use rotor-direct"):
+        iteration_ends(graph, fabric, program, iterations=1)
+    broken = {violation.rule for violation in check_plan(program, graph, fabric)}
+    reactive = isinstance(program, ReactiveProgram)
+    assert broken == (set() if reactive else {"a switch holds what it knows"})
+
+
+@pytest.mark.parametrize("reference", ["packet-ideal", "packet-fair"])
+def test_references_are_not_bound_by_matchings(reference: str) -> None:
+    scheduler = find(reference)
+    fabric = scheduler.fabric_for(rotor(nodes=8, matchings=2, delay_ns=1000))
+    program = scheduler.plan(Problem(graph=training(0), fabric=fabric))
+    assert iteration_ends(training(0), fabric, program, iterations=1)[-1] > 0
 
 
 def test_a_slot_that_is_all_dark_is_refused() -> None:

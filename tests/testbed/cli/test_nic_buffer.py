@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from testbed.cli.evaluation import simulate_point
-from testbed.cli.stage import Stage
 from testbed.files.rundir import read_run
 from testbed.files.verify import check_run_directory
 from testbed.sweep.experiment import read_experiment
-from topologies import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,11 +85,3 @@ def test_an_experiment_has_buffers_as_an_axis(tmp_path: Path) -> None:
     assert (endless["nic_buffer_bytes"], small["nic_buffer_bytes"]) == (None, 1_000_000)
     assert small["nic_peak_bytes_eager"] <= 1_000_000 < endless["nic_peak_bytes_eager"]
     assert small["iteration_ns"] >= endless["iteration_ns"]
-
-
-def test_an_emulation_refuses_a_buffer_before_it_builds_anything() -> None:
-    class Asked:
-        options = {"nic_buffer_bytes": 4096}  # noqa: RUF012 (what the stage looks at first)
-
-    with pytest.raises(UsageError, match="the hosts of an emulation hold all that is ready"):
-        Stage(None, None, dry=True).execute(Asked())  # type: ignore[arg-type]
