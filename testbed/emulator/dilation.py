@@ -99,7 +99,7 @@ def choose(
       lose per message, lose 0.25 % of the iteration at most: where frames are rare the machine
       wakes up later than in the measurement, by up to four times;
     - the frames of an iteration are no more than half of what this machine carries meanwhile;
-    - a slot of a timed program holds 50 frames at least, and its guard takes half its light at most;
+    - a slot of a timed program holds 50 frames at least, and its guard half its light at most;
     - the iteration of a timed program simulated with frames and guard is within 1 % of the ideal
       one, and no more than 1 % longer when everything arrives two hops late: what just fits into a
       slot must not need another one on this machine. With two hops every frame chooses its relay,

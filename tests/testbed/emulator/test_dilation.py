@@ -21,6 +21,7 @@ from scheduler.policies.rotor import RotorDirect, RotorVlb
 from testbed.emulator.capacity import Capacity
 from testbed.emulator.dilation import _two_digits, choose, critical_messages, dilate
 from topologies import Fabric, UsageError, rails
+from topologies.units import format_duration
 
 if TYPE_CHECKING:
     from scheduler.model.taskgraph import TaskGraph
@@ -229,3 +230,25 @@ def test_factors_are_rounded_up_to_two_digits(value: float) -> None:
     if rounded > 0.01:
         digits = np.format_float_scientific(rounded, trim="-").split("e")[0].replace(".", "")
         assert len(digits) <= 2
+
+
+@pytest.mark.parametrize("p99_ns", [20_000, 5_000_000])
+def test_a_guard_as_long_as_a_slot_is_not_the_program_s_fault(p99_ns: int) -> None:
+    build = Builder(2)
+    build.message(0, 1, 100_000, build.op(), group=0)
+    graph, fabric = build.graph(), rails(nodes=2, planes=1, delay_ns=10_000)
+    program = RotorDirect(slot_ns=60_000).plan(Problem(graph=graph, fabric=fabric))
+    late = dataclasses.replace(CAPACITY, hop_p99_ns=p99_ns)
+    guard_ns = max(50_000, p99_ns)  # on the wall; 50 us of each slot are lit
+    with pytest.raises(UsageError) as refused:
+        choose(graph, fabric, program, late, factor=guard_ns / 50_000)
+    assert str(refused.value) == (
+        f"dilation: no frame can be sent in a slot at a dilation of {guard_ns / 50_000:g}, because "
+        f"a slot is lit for 50 us, and frames on this machine are late by "
+        f"{format_duration(guard_ns)} on the wall, 50 us of it: use a dilation above "
+        f"{guard_ns / 50_000:g}, or auto, or longer slots"
+    )
+    for factor in (None, 1.1 * guard_ns / 50_000):
+        chosen = choose(graph, fabric, program, late, factor=factor)
+        assert chosen.guard_ns < 50_000
+        assert simulate(graph, fabric, program, guard_ns=chosen.guard_ns).end_ns.min() > 0
