@@ -12,6 +12,7 @@ else:
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import os
@@ -33,7 +34,7 @@ from testbed.emulator.engine import execute
 from testbed.emulator.network import EmulatedFabric
 from testbed.synth import synth
 from testbed.traces import load_workload
-from topologies import rails
+from topologies import Fabric, build_fabric, rails
 from topologies.errors import FluxbedError
 from topologies.units import parse_duration_ns
 
@@ -166,17 +167,26 @@ def named(key: tuple[str, str, str]) -> dict[str, Any]:
     return dict(zip(("workload", "scheduler", "tau"), key, strict=True))
 
 
+def slowed(fabric: Fabric, delay_ns: int) -> Fabric:
+    """Return the fabric with another delay of its optical planes."""
+    planes = tuple(
+        dataclasses.replace(plane, delay_ns=delay_ns) if plane.kind == "ocs" else plane
+        for plane in fabric.planes
+    )
+    return dataclasses.replace(fabric, planes=planes)
+
+
 def measure_all(options: argparse.Namespace, known: set[tuple[Any, ...]]) -> None:
     """Measure what is not known yet and append it to the file."""
     for name in options.workloads:
         graph = graph_of(name, options.compute_scale)
-        with EmulatedFabric(rails(nodes=graph.nodes, planes=2), "prediction") as network:
+        plainest = build_fabric(options.topology, graph.nodes)
+        with EmulatedFabric(plainest, "prediction") as network:
             for tau, chosen in itertools.product(options.taus, options.schedulers):
                 key = (name, chosen, tau)
                 delay_ns = parse_duration_ns(tau)
                 scheduler = find(chosen)
-                plain = rails(nodes=graph.nodes, planes=2, delay_ns=delay_ns)
-                fabric = scheduler.fabric_for(plain)
+                fabric = scheduler.fabric_for(slowed(plainest, delay_ns))
                 written: Iterator[dict[str, Any]]
                 try:
                     program = scheduler.plan(Problem(graph=graph, fabric=fabric))
@@ -245,6 +255,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, help="rows, as JSON lines")
     parser.add_argument("--table", action="store_true", help="print the table of the file")
     parser.add_argument("--compute-scale", type=float)
+    parser.add_argument("--topology", default="rails,planes=2", help="the delay comes from --taus")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=4)
     parser.add_argument("--taus", nargs="*", default=TAUS)

@@ -420,7 +420,6 @@ def prepare(
     rule[col.R_PORTS], rule[col.R_LOOKAHEAD] = len(ports), lookahead_ns
     rule[col.R_CONTROL], rule[col.R_NOTIFY] = fabric.control_ns, fabric.notify_ns
     rule[col.R_DELIVERY] = fabric.latency_ns + fabric.notify_ns
-    rule[col.R_GATHER] = gather_ns
     match program:
         case OrderedProgram():
             sides, route, tables = _ordered(graph, fabric, program, planes, ports)
@@ -432,6 +431,7 @@ def prepare(
             rule[col.R_PARTIAL] = program.partial
         case ReactiveProgram():
             _require_any_circuit(fabric, program)
+            rule[col.R_GATHER] = max(gather_ns, program.gather_ns)
             tables = _no_tables()
             sides = _sides(planes, ports, fabric, ())
             rule[col.R_KIND] = col.REACTIVE

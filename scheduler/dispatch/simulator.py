@@ -111,11 +111,11 @@ def simulate(
     bytes (0: bytes flow), and no frame is sent in the last `guard_ns` of a slot (None: as the
     program says). `nic_buffer_bytes` is how much of its own messages each NIC holds (None: without
     end); a message waits for room as `scheduler.model.admission` says. A reactive policy decides of
-    all that happens within `gather_ns` of an event at once, when the last of it has happened: 0 is
-    what happens at the same instant. Raises `UsageError` where
-    workload, fabric and program do not fit, `StalledError` naming the blocked operation where one
-    waits for a circuit, or for room, that will not come. A reactive policy that is a plain Python
-    function runs uncompiled, and slowly.
+    all that happens within `gather_ns` of an event (or its program's, if that is more) at once,
+    when the last of it has happened: 0 is what happens at the same instant. Raises `UsageError`
+    where workload, fabric and program do not fit, `StalledError` naming the blocked operation where
+    one waits for a circuit, or for room, that will not come. A reactive policy that is a plain
+    Python function runs uncompiled, and slowly.
     """
     layout = prepare(
         graph,

@@ -139,13 +139,15 @@ class ReactiveProgram:
     """Circuits decided while the workload runs, by one compiled function of the state.
 
     `function` is a `@kernel` with the signature documented in `scheduler.policies.base`;
-    `policy` and `params` say in the plan file which it is.
+    `policy` and `params` say in the plan file which it is. What happens within `gather_ns` of an
+    event is decided together with it.
     """
 
     policy: str
     function: Callable[..., int]
     params: Mapping[str, str] = field(default_factory=dict)
     numbers: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    gather_ns: int = 0
 
 
 Program: TypeAlias = "OrderedProgram | TimedProgram | ReactiveProgram"

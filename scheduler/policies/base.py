@@ -74,8 +74,11 @@ class Reactive(Scheduler):
 
     Subclasses return that function from `function`. It is a `@kernel` called for every event with
     (core, now_ns, event, arg), and acts through `send` and `bring_up`: see
-    `scheduler.dispatch._kernels_policy` for what it may read and do.
+    `scheduler.dispatch._kernels_policy` for what it may read and do. It is called for all that
+    happens within `gather_ns` of an event when the last of it has happened.
     """
+
+    gather_ns: int = 0
 
     @abstractmethod
     def function(self) -> Callable[..., int]:
@@ -88,4 +91,5 @@ class Reactive(Scheduler):
             policy=self.name,
             function=self.function(),
             params={key: str(value) for key, value in self.params.items()},
+            gather_ns=self.gather_ns,
         )

@@ -17,6 +17,9 @@ class Greedy(Reactive):
 
     name: ClassVar[str] = "greedy"
 
+    def __init__(self, gather_ns: int = 0) -> None:
+        self.gather_ns = gather_ns
+
     def function(self) -> Callable[..., int]:
         """Return the compiled policy."""
         from scheduler.policies._kernels_greedy import greedy

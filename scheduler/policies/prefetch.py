@@ -23,6 +23,9 @@ class Prefetch(Reactive):
 
     name: ClassVar[str] = "prefetch"
 
+    def __init__(self, gather_ns: int = 0) -> None:
+        self.gather_ns = gather_ns
+
     def function(self) -> Callable[..., int]:
         """Return the compiled policy."""
         from scheduler.policies._kernels_prefetch import prefetch

@@ -177,7 +177,6 @@ def _examine(network: EmulatedFabric) -> _Machine:
         "clock_test": clock_test,
         "calibration": calibration.facts(),
         "verdict": calibration.verdict,
-        "engine_core": max(os.sched_getaffinity(0)),
     }
     return _Machine(capacity=calibration.capacity, facts=facts)
 
@@ -246,6 +245,7 @@ class _Measurement:
     def take(self) -> dict[str, Any]:
         """Execute, write the run directory, check it from its files; return the row."""
         from testbed.emulator.pace import overload
+        from testbed.emulator.realtime import core_at, engine_place
 
         attempt, dilation = self.attempt, self.dilation
         skip = attempt.options["skip"]
@@ -258,6 +258,7 @@ class _Measurement:
             dilation=dilation.factor,
             bytes_per_wall_byte=dilation.bytes_per_wall_byte,
             expected_wall_s=dilation.expected_wall_s,
+            engine_core=core_at(engine_place()),
             options={"dilation_bound_by": dilation.bound_by},
             **self._borne(),
             **self.facts,

@@ -43,6 +43,7 @@ FRAME_BYTES: Final = 4096
 GUARD_WALL_NS: Final = 50_000
 _HOPS_TOGETHER: Final = 2
 HOPS_PER_DELAY: Final = 20
+_DELAY_TOGETHER: Final = _HOPS_TOGETHER / HOPS_PER_DELAY  # what that comes to at the least factor
 _GUARD_SHARE: Final = 0.5
 _LATE_SHARE: Final = 0.0025
 _FRAME_SHARE: Final = 0.01
@@ -61,10 +62,11 @@ class Dilation:
 
     `wall_bps` is what the fastest port carries on the wall, `frame_bytes` the data of a full frame,
     which stands for `quantum_bytes` virtual bytes; `bytes_per_wall_byte` is their ratio. `guard_ns`
-    (virtual) is how long before the end of a slot the last frame leaves, and within `gather_ns`
+    (virtual) is how long before the end of a slot the last frame leaves. Within `gather_ns`
     (virtual) a reactive policy takes events for simultaneous: what happens at once in simulation
-    comes one by one on the wall. `bound_by` names what made the factor as large as it is.
-    `expected_wall_s` is None where nothing was predicted.
+    comes one by one on the wall, and the lateness of a whole iteration must not say which of two
+    messages that both have to wait for a circuit goes first. `bound_by` names what made the factor
+    as large as it is. `expected_wall_s` is None where nothing was predicted.
     """
 
     factor: float
@@ -115,11 +117,15 @@ def choose(
     timeline = simulate(graph, fabric, program, iterations=iterations, **held)
     case = _Case(graph, fabric, program, iterations, held, timeline)
     frames = _Frames(fabric, capacity, frame_bytes)
+    delays = [plane.delay_ns for plane in fabric.planes if plane.kind == "ocs"]
+    delay_ns = min(delays, default=0)
 
     def dilation(chosen: float, bound_by: str) -> Dilation:
         quantum_bytes = frames.quantum_bytes(chosen)
         guard_ns = math.ceil(max(GUARD_WALL_NS, capacity.hop_p99_ns) / chosen)
-        gather_ns = math.ceil(_HOPS_TOGETHER * capacity.hop_p99_ns / chosen)
+        gather_ns = math.ceil(
+            max(_HOPS_TOGETHER * capacity.hop_p99_ns / chosen, _DELAY_TOGETHER * delay_ns)
+        )
         return Dilation(
             factor=chosen,
             bytes_per_wall_byte=quantum_bytes / frame_bytes,
@@ -376,6 +382,8 @@ def dilate(
         notify_ns=slower(fabric.notify_ns),
         latency_ns=slower(fabric.latency_ns),
     )
+    if isinstance(program, ReactiveProgram):
+        program = dataclasses.replace(program, gather_ns=slower(program.gather_ns))
     if isinstance(program, TimedProgram):
         program = dataclasses.replace(
             program,

@@ -40,7 +40,7 @@ from testbed.emulator.faults import (
     require_bearable,
 )
 from testbed.emulator.packet_plane import wire_bps
-from testbed.emulator.realtime import RealtimeThread
+from testbed.emulator.realtime import RealtimeThread, engine_place
 from testbed.files.lateness import guard_outrun
 from topologies.errors import CheckError, FluxbedError, MachineError, UsageError
 
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Execution", "Monitor", "attempt", "execute", "require_drivable"]
 
-_LAST_CORE: Final = -1  # the first one serves most interrupts
 _LEAD_NS: Final = 20_000_000  # from the thread's start to time zero
 _PATIENCE: Final = 3  # times the prediction
 _PATIENCE_NS: Final = 2_000_000_000  # and on top
@@ -297,7 +296,7 @@ def _run_in_real_time(
         run(tables, state, wire, crossbar.tables, crossbar.counters)
         return time.thread_time_ns() - begun_ns
 
-    thread = RealtimeThread(body, core=_LAST_CORE)
+    thread = RealtimeThread(body, core=engine_place())
     thread.start()
     ended = False
     while not ended:

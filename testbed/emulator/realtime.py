@@ -10,12 +10,13 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from testbed.emulator.registry import read_records
 from topologies import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["RealtimeThread", "restore_softirqs", "softirqs_first"]
+__all__ = ["RealtimeThread", "core_at", "engine_place", "restore_softirqs", "softirqs_first"]
 
 Result = TypeVar("Result")
 
@@ -67,10 +68,27 @@ class RealtimeThread(threading.Thread, Generic[Result]):
         return self._returned[0]
 
 
+def engine_place() -> int:
+    """Return which core is for this process's engine: -1, the last, as the first serves interrupts.
+
+    Runs that are at work at the same time, oldest first, take one core after another from the end:
+    two real-time threads on one core would make each other late.
+    """
+    owners = {record.owner for record in read_records() if record.owner.lives()}
+    oldest = sorted(owners, key=lambda owner: (owner.start_ticks, owner.pid))
+    pids = [owner.pid for owner in oldest]
+    return -1 - pids.index(os.getpid()) if os.getpid() in pids else -1
+
+
+def core_at(place: int) -> int:
+    """Return the core that a `RealtimeThread` of that `core` stays on."""
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[place % len(cores)]
+
+
 def _become_realtime(core: int | None) -> None:
     if core is not None:
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[core % len(cores)]})
+        os.sched_setaffinity(0, {core_at(core)})
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))

@@ -79,8 +79,12 @@ class Record(msgspec.Struct):
         """Replace the file, all of it or nothing."""
         path = path_of(self.run)
         fresh = path.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.format(msgspec.json.encode(self)))
+        fresh.write_bytes(self.encoded())
         fresh.replace(path)
+
+    def encoded(self) -> bytes:
+        """Write the record as its file holds it."""
+        return msgspec.json.format(msgspec.json.encode(self))
 
 
 def path_of(run_id: str) -> Path:
@@ -119,14 +123,17 @@ def recorded(run_id: str) -> Iterator[Record]:
     path = path_of(run_id)
     RUNS.mkdir(parents=True, exist_ok=True)
     record = Record("fluxbed-run", 1, run_id, Process.of(os.getpid()))
+    fresh = path.with_suffix(".new")
+    fresh.write_bytes(record.encoded())
     try:
-        path.touch(exist_ok=False)
+        path.hardlink_to(fresh)  # whole from the first moment: other runs read it
     except FileExistsError:
         why = f"{path} says it still exists"
         fix = f"use another run id, or fluxbed clean --run {run_id}"
         raise FluxbedError(f"run {run_id!r} cannot start", "run id", why, fix) from None
+    finally:
+        fresh.unlink(missing_ok=True)
     try:
-        record.write()
         yield record
     finally:
         path.unlink(missing_ok=True)

@@ -438,4 +438,9 @@ def _decoded_reactive(
     if not isinstance(found, Reactive):
         why = "that scheduler plans ahead"
         raise InputError(f"its policy is {program.policy!r}", where, why, "correct the plan")
-    return ReactiveProgram(policy=program.policy, function=found.function(), params=program.params)
+    return ReactiveProgram(
+        policy=program.policy,
+        function=found.function(),
+        params=program.params,
+        gather_ns=found.gather_ns,
+    )

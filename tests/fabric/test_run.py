@@ -193,3 +193,25 @@ def test_what_the_engine_cannot_do_is_refused_before_anything_is_built(step: Pat
             "planes\n"
         ),
     )
+
+
+def test_two_runs_at_once_both_end_well_and_leave_nothing(step: Path, tmp_path: Path) -> None:
+    running = {}
+    for name, scheduler in (("one", "flux"), ("other", "greedy")):
+        target = tmp_path / name
+        arguments = ["run", step, "-t", FABRIC, "-s", scheduler, "-n", "2", "-o", target]
+        running[name] = start([*arguments, "--dilation", "100"], tmp_path / f"{name}.errors")
+    for name, process in running.items():
+        try:
+            assert process.wait(DEADLINE_S) == 0, (tmp_path / f"{name}.errors").read_text("utf-8")
+        finally:
+            process.kill()
+        assert not records(process)
+    cores = []
+    for name in running:
+        run = read_run(tmp_path / name)
+        assert run.manifest.status == "ok"
+        assert run.summary.lost_bytes == 0
+        assert check_run_directory(tmp_path / name) == []
+        cores.append(run.manifest.engine_core)
+    assert len(set(cores)) == min(len(os.sched_getaffinity(0)), len(cores))
