@@ -45,7 +45,7 @@ def test_options_and_their_defaults(fluxbed: Any) -> None:
         {"option": "phase", "default": "0 ns"},
         {"option": "k", "default": "3"},
     ]
-    assert fluxbed("schedulers", "greedy").out.endswith("It has no options.\n")
+    assert fluxbed("schedulers", "static").out.endswith("It has no options.\n")
 
 
 def test_an_unknown_one_is_refused(fluxbed: Any) -> None:
