@@ -14,6 +14,7 @@ from topologies.errors import UsageError
 __all__ = [
     "format_bytes",
     "format_duration",
+    "format_number",
     "format_rate",
     "parse_bytes",
     "parse_duration_ns",
@@ -101,6 +102,15 @@ def format_rate(value_bps: float) -> str:
     '800 Gbps'
     """
     return _format(value_bps, [(1e12, "Tbps"), (1e9, "Gbps"), (1e6, "Mbps"), (1, "bps")])
+
+
+def format_number(value: float) -> str:
+    """Write a count or a ratio for people: three digits, or all of the whole part.
+
+    >>> format_number(3.7416), format_number(121_696.4)
+    ('3.74', '121,696')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"  # noqa: PLR2004 (said above)
 
 
 def format_bytes(value_bytes: float) -> str:

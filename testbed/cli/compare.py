@@ -10,7 +10,7 @@ import click
 
 from testbed.cli.output import Column, format_option, note, print_records
 from topologies.errors import InputError
-from topologies.units import format_duration
+from topologies.units import format_duration, format_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ __all__ = ["command", "run_directories"]
 
 
 def _times(ratio: float) -> str:
-    return f"{ratio:.3g}x"
+    return f"{format_number(ratio)}x"
 
 
 def _signed(fraction: float) -> str:

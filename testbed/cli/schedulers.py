@@ -10,21 +10,25 @@ __all__ = ["command"]
 
 
 @click.command("schedulers")
-@click.argument("name", required=False)
+@click.argument("words", nargs=-1, metavar="[[show] NAME]")
 @format_option
-def command(name: str | None, style: str) -> None:
+def command(words: tuple[str, ...], style: str) -> None:
     """List the schedulers that -s accepts, or say all about one: source, method, options.
 
     Example: fluxbed schedulers solstice
     """
     from scheduler.policies.registry import describe, explain
 
-    if name is None:
+    names = words[1:] if words[:1] == ("show",) else words  # as topologies has it
+    if len(names) > 1:
+        message = f"Got {len(names)} names: give one scheduler."
+        raise click.UsageError(message)
+    if not names:
         records = [{"scheduler": key, "description": line} for key, line in describe().items()]
         columns = [("scheduler", "scheduler", str), ("description", "description", str)]
         print_records(records, columns, style)
         return
-    about = explain(name)
+    about = explain(names[0])
     if style == "table":
         click.echo(about.text)
         click.echo()

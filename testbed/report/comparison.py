@@ -10,7 +10,7 @@ from urllib.parse import quote
 from testbed.report.colours import base_of, colours_of
 from testbed.report.data import percent
 from testbed.report.page import document
-from topologies.units import format_bytes, format_duration
+from topologies.units import format_bytes, format_duration, format_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ _ROWS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("exposed_comm_ns", "Exposed communication", format_duration),
     ("nic_peak_bytes_eager", "NIC peak, eager", format_bytes),
     ("nic_peak_bytes_paced", "NIC peak, paced", format_bytes),
-    ("reconfigurations", "Reconfigurations per iteration", lambda value: f"{value:.4g}"),
+    ("reconfigurations", "Reconfigurations per iteration", format_number),
     ("circuit_utilisation", "Circuits in use, of the time with light", percent),
 )
 
@@ -76,7 +76,7 @@ def _bars(
         wide = 100 * (value or 0) / most
         unknown = each.run.manifest.status if each.failure else "unknown"
         text = unknown if value is None else write(value)
-        times = "" if ratio is None or each.reference else f"{ratio:.3g} x"
+        times = "" if ratio is None or each.reference else f"{format_number(ratio)} x"
         look = "" if base_of(scheduler) == scheduler else ' class="tuned"'
         rows.append(
             f"<tr><td>{escape(name)}</td>"

@@ -12,7 +12,7 @@ from scheduler.model.nic import wire_ns
 from scheduler.model.timeline import NONE
 from testbed.files.excerpt import begin_times, choose_excerpt
 from testbed.report.intervals import lanes_of
-from topologies.units import format_bytes, format_duration
+from topologies.units import format_bytes, format_duration, format_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_INTERVALS", "Tile", "percent", "plane_shares", "tiles", "viewer_data"]
 
 MOST_INTERVALS: Final = 150_000  # with as many points of queues: 10 MB, loaded in three seconds
+_AT_BOUND: Final = 5e-5  # shown as 0.0 %
 _FAR: Final = 2.0  # from this ratio on, percent say less than a factor
 
 
@@ -61,6 +62,8 @@ def tiles(run: Run) -> list[Tile]:
         near = ratio < _FAR
         bound = f"{100 * (ratio - 1):.2g} % above" if near else f"{ratio:.3g} times"
         bound += " the lower bound"
+        if abs(ratio - 1) < _AT_BOUND:
+            bound = "at the lower bound"
         if summary.remarks:
             bound = f"{100 * (1 - ratio):.2g} % below the lower bound: not settled yet"
     injection = run.manifest.injection
@@ -74,7 +77,7 @@ def tiles(run: Run) -> list[Tile]:
         ("nic_peak_bytes_paced", "NIC peak, paced", summary.nic_peak_bytes_paced, format_bytes,
          window),
         ("reconfigurations", "Reconfigurations", summary.reconfigurations,
-         lambda value: f"{value:.4g}", "per iteration, the first left out"),
+         format_number, "per iteration, the first left out"),
         ("circuit_utilisation", "Circuits in use", summary.circuit_utilisation, percent,
          "of the time with light"),
         ("dark_fraction", "Dark", summary.dark_fraction, percent, "of the optical port-time"),

@@ -46,6 +46,9 @@ def test_options_and_their_defaults(fluxbed: Any) -> None:
         {"option": "k", "default": "3"},
     ]
     assert fluxbed("schedulers", "static").out.endswith("It has no options.\n")
+    assert fluxbed("schedulers", "show", "greedy") == fluxbed("schedulers", "greedy")
+    assert fluxbed("schedulers", "show") == fluxbed("schedulers")
+    assert fluxbed("schedulers", "flux", "greedy").code == 2
 
 
 def test_an_unknown_one_is_refused(fluxbed: Any) -> None:

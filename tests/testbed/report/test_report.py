@@ -297,6 +297,20 @@ def test_a_comparison_shows_every_run(runs: list[Path], tmp_path: Path) -> None:
         write_comparison(runs, tmp_path / "no" / "where.html")
 
 
+def test_a_comparison_has_a_row_for_a_failure(runs: list[Path], tmp_path: Path) -> None:
+    failed = Path(shutil.copytree(runs[0], tmp_path / "failed"))
+    manifest = json.loads((failed / "manifest.json").read_bytes())
+    error = {"exit": 6, "what": "<it> waits", "where": "rank 1", "why": "dark", "fix": "x"}
+    (failed / "manifest.json").write_text(
+        json.dumps({**manifest, "status": "stalled", "error": error})
+    )
+    (failed / "summary.json").unlink()
+    html = write_comparison([failed, runs[1]], tmp_path / "both.html").read_text()
+    assert "stalled: &lt;it&gt; waits (dark)" in html
+    assert "ratios are to rotating" in html
+    assert html.count(">stalled</td>") == 6  # in place of every number
+
+
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
 
