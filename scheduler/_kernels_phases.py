@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NEVER: Final = 1 << 60
 LONG_AGO: Final = -(1 << 58)
 PAST: Final = LONG_AGO // 2  # sums with `LONG_AGO` stay below it
+NOWHERE: Final = -1  # no machine
 UNUSED: Final = -1  # a machine's circuit: it serves whom it first serves without a change
 BITS: Final = 62  # of a word of the set of placed messages
 AHEAD: Final = 48  # messages that the bound by load looks at
@@ -37,12 +38,15 @@ RESULTS: Final = 5
 class Jobs(NamedTuple):
     """Messages in an order their dependencies allow, (n,), and machines, (k,); times in any unit.
 
-    `wire_ns` (k, n) is `NEVER` where a machine cannot carry a message. `way` is the half of its
-    machine a message uses: always 0, or with duplex circuits 0 to send and 1 to receive. `head_ns`
-    and `tail_ns` are the least times from the reference to a message's start and from its end to
-    the next reference. `succ_ns` is from a message's end to the start of another; `carry_ns` the
-    same to a start in the next iteration, by the place where it is carried over. `group` is each
-    machine's node, `twin` the machine before it that is like it, or -1.
+    `wire_ns` (k, n) is `NEVER` where a machine cannot carry a message, else `peer` (k, n) is where
+    its circuit must lead then and `way` (k, n) the half of it that is used: always 0, or with
+    duplex circuits 0 to send and 1 to receive. `place` (places, 2) are the machines that a message
+    can use, those of m from `place_ptr[m]` on: one, and where both its nodes are looked at another,
+    else -1. `head_ns` and `tail_ns` are the least times from the reference to a message's start and
+    from its end to the next reference. `succ_ns` is from a message's end to the start of another;
+    `carry_ns` the same to a start in the next iteration, by the place where it is carried over.
+    `group` is each machine's node and side. Machines of one `unit` (k,) can together change roles
+    with their `twin` (k,), each a machine of an earlier unit that is like it; -1 without.
     """
 
     peer: Int64s
@@ -58,8 +62,11 @@ class Jobs(NamedTuple):
     carry_ns: Int64s
     pred_ptr: Int64s
     pred: Int64s
+    place_ptr: Int64s
+    place: Int64s
     change_ns: Int64s
     group: Int64s
+    unit: Int64s
     twin: Int64s
 
 
@@ -236,7 +243,7 @@ def load_bound(jobs: Jobs, labels: Labels, at: int, ways: int, seen: Int64s, fre
     For each group and way, the first messages left (any number) take the machines together at
     least their wire time, and a change for each peer of theirs to which no circuit leads now.
     """
-    count, machines = len(jobs.peer), len(jobs.group)
+    count, machines = len(jobs.head_ns), len(jobs.group)
     best, group = 0, -1
     for first in range(machines):
         if jobs.group[first] == group:
@@ -245,7 +252,7 @@ def load_bound(jobs: Jobs, labels: Labels, at: int, ways: int, seen: Int64s, fre
         for way in range(ways):
             begun, earliest = 0, NEVER
             for m in range(count):
-                if jobs.way[m] != way or jobs.wire_ns[first, m] == NEVER:
+                if jobs.way[first, m] != way or jobs.wire_ns[first, m] == NEVER:
                     continue
                 if not is_placed(labels, at, m):
                     earliest = min(earliest, labels.ready_ns[at, 0, m])
@@ -273,7 +280,7 @@ def load_bound(jobs: Jobs, labels: Labels, at: int, ways: int, seen: Int64s, fre
                     seen[labels.circuit[at, k]] = stamp
             load, changes, tail, taken = 0, 0, NEVER, 0
             for m in range(count):
-                if jobs.way[m] != way or jobs.wire_ns[first, m] == NEVER:
+                if jobs.way[first, m] != way or jobs.wire_ns[first, m] == NEVER:
                     continue
                 if is_placed(labels, at, m):
                     continue
@@ -281,8 +288,8 @@ def load_bound(jobs: Jobs, labels: Labels, at: int, ways: int, seen: Int64s, fre
                 for k in range(first, first + ports):
                     wire = min(wire, jobs.wire_ns[k, m])
                 load += wire
-                if seen[jobs.peer[m]] != stamp:
-                    seen[jobs.peer[m]] = stamp
+                if seen[jobs.peer[first, m]] != stamp:
+                    seen[jobs.peer[first, m]] = stamp
                     changes += 1
                 tail = min(tail, jobs.tail_ns[m])
                 dark = max(changes - spare, 0) * least_change
@@ -325,7 +332,7 @@ def settle(jobs: Jobs, labels: Labels, at: int, ways: int, latest_ns: Int64s) ->
     only where they can exceed it.
     """
     earliest = NEVER
-    for m in range(len(jobs.peer)):
+    for m in range(len(jobs.head_ns)):
         if not is_placed(labels, at, m):
             earliest = min(earliest, labels.ready_ns[at, 0, m])
     if earliest < NEVER:
@@ -338,7 +345,7 @@ def settle(jobs: Jobs, labels: Labels, at: int, ways: int, latest_ns: Int64s) ->
         for i in range(labels.state_ns.shape[2]):
             if latest + labels.state_ns[at, c, i] <= labels.state_ns[at, 0, i]:
                 labels.state_ns[at, c, i] = LONG_AGO
-        for m in range(len(jobs.peer)):
+        for m in range(len(jobs.head_ns)):
             if latest + labels.ready_ns[at, c, m] <= labels.ready_ns[at, 0, m]:
                 labels.ready_ns[at, c, m] = LONG_AGO
 
@@ -388,17 +395,22 @@ def is_open(jobs: Jobs, labels: Labels, at: int, message: int) -> bool:
 
 @kernel
 def has_equal(jobs: Jobs, labels: Labels, at: int, k: int, ways: int, period: Period) -> bool:
-    """Say whether the twin of machine `k` is in the same state, so that one of them will do."""
-    twin = jobs.twin[k]
-    if twin < 0 or labels.circuit[at, twin] != labels.circuit[at, k]:
+    """Say whether the twins of the unit of `k` are in the same state, so that one unit will do."""
+    if jobs.twin[k] < 0:
         return False
-    if period.cyclic and period.home[twin] != period.home[k]:
-        return False
-    for c in range(labels.state_ns.shape[1]):
-        for w in range(ways):
-            one = labels.state_ns[at, c, twin * ways + w]
-            if one != labels.state_ns[at, c, k * ways + w]:
-                return False
+    for own in range(len(jobs.unit)):
+        if jobs.unit[own] != jobs.unit[k]:
+            continue
+        twin = jobs.twin[own]
+        if labels.circuit[at, twin] != labels.circuit[at, own]:
+            return False
+        if period.cyclic and period.home[twin] != period.home[own]:
+            return False
+        for c in range(labels.state_ns.shape[1]):
+            for w in range(ways):
+                one = labels.state_ns[at, c, twin * ways + w]
+                if one != labels.state_ns[at, c, own * ways + w]:
+                    return False
     return True
 
 
@@ -409,8 +421,8 @@ def can_return(jobs: Jobs, labels: Labels, at: int, home: Int64s) -> bool:
         if labels.circuit[at, k] == home[k]:
             continue
         found = False
-        for m in range(len(jobs.peer)):
-            leads = jobs.peer[m] == home[k] and jobs.wire_ns[k, m] < NEVER
+        for m in range(len(jobs.head_ns)):
+            leads = jobs.peer[k, m] == home[k] and jobs.wire_ns[k, m] < NEVER
             if leads and not is_placed(labels, at, m):
                 found = True
                 break
@@ -433,7 +445,7 @@ def layer(
     result: Int64s,
 ) -> int:
     """Place one more message in each of `count` labels; returns how many `after` holds."""
-    messages, machines = len(jobs.peer), len(jobs.group)
+    messages, machines = len(jobs.head_ns), len(jobs.group)
     capacity = len(after.placed) - 1
     columns, halves = labels.state_ns.shape[1], machines * ways
     free = np.empty(machines, np.int64)
@@ -452,20 +464,29 @@ def layer(
         for m in range(messages):
             if not is_open(jobs, labels, at, m):
                 continue
-            for k in range(machines):
+            for p in range(jobs.place_ptr[m], jobs.place_ptr[m + 1]):
+                k, other = jobs.place[p, 0], jobs.place[p, 1]
                 wire = jobs.wire_ns[k, m]
-                if wire == NEVER or (period.cyclic and period.home[k] == UNUSED):
+                far = k if other == NOWHERE else other
+                if period.cyclic and UNUSED in (period.home[k], period.home[far]):
                     continue
                 if made == capacity or has_equal(jobs, labels, at, k, ways, period):
                     continue
-                half = k * ways + jobs.way[m]
-                standing = labels.circuit[at, k]
-                changes = standing not in (UNUSED, jobs.peer[m])
+                half, second = k * ways + jobs.way[k, m], NOWHERE
+                changes = labels.circuit[at, k] not in (UNUSED, jobs.peer[k, m])
+                if other != NOWHERE:
+                    second = other * ways + jobs.way[other, m]
+                    if labels.circuit[at, other] not in (UNUSED, jobs.peer[other, m]):
+                        changes = True
                 late = False
                 for c in range(columns):
                     light[c] = labels.state_ns[at, c, half]
+                    if second != NOWHERE:
+                        light[c] = max(light[c], labels.state_ns[at, c, second])
                     if changes:
                         for w in range(k * ways, (k + 1) * ways):
+                            light[c] = max(light[c], labels.state_ns[at, c, w])
+                        for w in range(far * ways, (far + 1) * ways):
                             light[c] = max(light[c], labels.state_ns[at, c, w])
                         light[c] += jobs.change_ns[k]
                     end[c] = max(labels.ready_ns[at, c, m], light[c]) + wire
@@ -473,7 +494,7 @@ def layer(
                         result[LATE] = min(result[LATE], end[c] + jobs.tail_ns[m])
                         late = True
                         break
-                    if c == 1 + half and end[c] > period.deadline_ns:
+                    if c > 0 and c - 1 in (half, second) and end[c] > period.deadline_ns:
                         result[CYCLE] = min(result[CYCLE], end[c])
                         late = True
                         break
@@ -485,14 +506,20 @@ def layer(
                 after.state_ns[made] = labels.state_ns[at]
                 after.ready_ns[made] = labels.ready_ns[at]
                 after.placed[made, m // BITS] |= 1 << (m % BITS)
-                after.circuit[made, k] = jobs.peer[m]
+                after.circuit[made, k] = jobs.peer[k, m]
+                if other != NOWHERE:
+                    after.circuit[made, other] = jobs.peer[other, m]
                 if period.cyclic and not can_return(jobs, after, made, period.home):
                     continue
                 for c in range(columns):
                     if changes:
                         for w in range(k * ways, (k + 1) * ways):
                             after.state_ns[made, c, w] = light[c]
+                        for w in range(far * ways, (far + 1) * ways):
+                            after.state_ns[made, c, w] = light[c]
                     after.state_ns[made, c, half] = end[c]
+                    if second != NOWHERE:
+                        after.state_ns[made, c, second] = end[c]
                     for i in range(jobs.succ_ptr[m], jobs.succ_ptr[m + 1]):
                         s = jobs.succ[i]
                         when = end[c] + jobs.succ_ns[i]
@@ -530,7 +557,7 @@ def place_all(
 
     They are in `labels` if the number of messages is even, else in `spare`.
     """
-    for depth in range(len(jobs.peer)):
+    for depth in range(len(jobs.head_ns)):
         if depth % 2 == 0:
             count = layer(jobs, labels, count, spare, depth, ways, period, memory, trail, result)
         else:

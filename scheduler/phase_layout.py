@@ -26,22 +26,24 @@ if TYPE_CHECKING:
     from scheduler.model.taskgraph import Int64s, TaskGraph
     from topologies.fabric import Fabric
 
-__all__ = ["Layout", "Machine"]
+__all__ = ["LABELS", "Layout", "Machine"]
+
+LABELS: Final = 6_000  # of a layer
 
 _MOST_MESSAGES: Final = 600
-_MOST_MACHINES: Final = 8
-_MOST_WRAPS: Final = 9  # that a critical cycle can have for periods to be whole parts
+_MOST_MACHINES: Final = 24
+_MOST_WRAPS: Final = 15  # that a critical cycle can have for periods to be whole parts
 _MOST_CARRIED: Final = 4  # starts held up by the iteration before; more are let go
-_LABELS: Final = 6_000  # of a layer
-_MEMORY: Final = 4_000_000  # numbers in all labels of a layer
+_NUMBERS_PER_LABEL: Final = 700  # there is room for; where labels have more there are fewer
 
 
 class Machine(NamedTuple):
-    """A port of a chosen node."""
+    """A port of a chosen node: its output (`way` 0), or its input (1); with duplex planes both."""
 
     node: int
     plane: int
     port: int
+    way: int = 0
 
 
 class Layout:
@@ -62,12 +64,17 @@ class Layout:
         fabric: Fabric,
         nodes: Sequence[int],
         change_ns: Sequence[int] | None = None,
+        ways: Sequence[int] = (0,),
+        labels: int = LABELS,
     ) -> None:
         self._graph, self._fabric = graph, fabric
         self._nodes = list(nodes)
+        self._ways = list(ways)
+        self._labels = labels
         self.machines = [
-            Machine(node, k, port)
+            Machine(node, k, port, way)
             for node in self._nodes
+            for way in self._ways
             for k, plane in enumerate(fabric.planes)
             for port in range(plane.ports)
             if plane.node_of[port] == node
@@ -135,8 +142,10 @@ class Layout:
         position = np.empty(graph.tasks, np.int64)
         position[order] = np.arange(graph.tasks)
         messages = graph.messages
-        own = np.isin(graph.src[messages], self._nodes)
-        if self._duplex:
+        own = np.zeros(len(messages), bool)
+        if self._duplex or 0 in self._ways:
+            own |= np.isin(graph.src[messages], self._nodes)
+        if self._duplex or 1 in self._ways:
             own |= np.isin(graph.dst[messages], self._nodes)
         kept = messages[own]
         return kept[np.argsort(position[kept], kind="stable")]
@@ -155,8 +164,7 @@ class Layout:
         """
         from scheduler import _kernels_phases as kernels
 
-        graph, fabric, machines = self._graph, self._fabric, self.machines
-        count = len(kept)
+        machines, count = self.machines, len(kept)
         self.kept = kept
         keep = np.zeros((count, count), np.int64)
         kernels.needed(path, length, keep)
@@ -167,22 +175,9 @@ class Layout:
         goals = np.sort(np.argsort(-load, kind="stable")[: min(_MOST_CARRIED, (load > 0).sum())])
         late, place = np.nonzero(carried[:, goals] > kernels.LONG_AGO)
         carry_ptr, by_late = csr(late, np.arange(len(late)), count)
-        src, dst = graph.src[kept], graph.dst[kept]
-        sent = np.isin(src, self._nodes)
-        own, far = np.where(sent, src, dst), np.where(sent, dst, src)
-        wire = np.full((len(machines), count), kernels.NEVER, np.int64)
-        for i, machine in enumerate(machines):
-            plane = fabric.planes[machine.plane]
-            for m in np.flatnonzero((own == machine.node) & np.isin(far, plane.node_of)).tolist():
-                wire[i, m] = plane.transfer_ns(int(graph.size_bytes[kept[m]]))
-        twin = np.full(len(machines), -1, np.int64)
-        for i, machine in enumerate(machines):
-            for j in range(i):
-                alike = machine.node == machines[j].node and self._change[i] == self._change[j]
-                if alike and np.array_equal(wire[i], wire[j]):
-                    twin[i] = j
-        self.twin = twin
-        peers = np.unique(far)
+        peers, peer, way, wire = self._touches(kept)
+        place_ptr, places = self._places(wire, way)
+        self._pair_up(wire, coupled=bool((places[:, 1] >= 0).any()))
         self.ways = 2 if self._duplex else 1
         self.halves = len(machines) * self.ways
         self.goals = goals
@@ -192,8 +187,8 @@ class Layout:
         head, next_head, tail, next_tail = times
         self.later = self._scaled(next_head), self._scaled(next_tail)
         jobs = kernels.Jobs(
-            peer=np.searchsorted(peers, far).astype(np.int64),
-            way=np.where(sent, 0, 1 if self._duplex else 0).astype(np.int64),
+            peer=peer,
+            way=way,
             wire_ns=wire,
             head_ns=head,
             tail_ns=tail,
@@ -205,9 +200,12 @@ class Layout:
             carry_ns=carried[late, goals[place]][by_late],
             pred_ptr=pred_ptr,
             pred=before[by_after],
+            place_ptr=place_ptr,
+            place=places,
             change_ns=self._change,
-            group=np.array([machine.node for machine in machines], np.int64),
-            twin=twin,
+            group=np.array([2 * machine.node + machine.way for machine in machines], np.int64),
+            unit=self.unit,
+            twin=self.twin,
         )
         scaled = {
             name: self._scaled(column)
@@ -218,9 +216,8 @@ class Layout:
         self.jobs = kernels.Jobs(
             **{name: np.ascontiguousarray(c, np.int64) for name, c in columns.items()}
         )
-        numbers = (1 + self.state) * (count + self.state)
-        self.capacity = max(min(_LABELS, _MEMORY // numbers), 64)
-        self.memory = kernels.make_memory(self.capacity + 1, len(peers))
+        self.capacity = self._labels
+        self.memory = kernels.make_memory(self.capacity + 1, peers)
         self.trail = kernels.make_trail(self.capacity + 1, count)
         self.layers: dict[int, tuple[Labels, Labels]] = {}
 
@@ -232,13 +229,76 @@ class Layout:
         parts: Int64s = np.where(times_ns <= PAST, LONG_AGO, scaled)
         return parts
 
-    def roots(self) -> Int64s:
-        """Return the first machine that is like each, shape (machines,)."""
-        roots = np.arange(len(self.machines))
-        for k, twin in enumerate(self.twin.tolist()):
-            if twin >= 0:
-                roots[k] = roots[twin]
-        return roots
+    def _touches(self, kept: Int64s) -> tuple[int, Int64s, Int64s, Int64s]:
+        """Return how many peers there are, and for each machine what `Jobs` says of each message.
+
+        That is `peer`, `way` and `wire_ns`, all (machines, messages).
+        """
+        from scheduler import _kernels_phases as kernels
+
+        graph, planes = self._graph, self._fabric.planes
+        src, dst = graph.src[kept], graph.dst[kept]
+        peer, way = (np.zeros((len(self.machines), len(kept)), np.int64) for _ in range(2))
+        wire = np.full(peer.shape, kernels.NEVER, np.int64)
+        for i, machine in enumerate(self.machines):
+            plane = planes[machine.plane]
+            for side, own, far in ((0, src, dst), (1, dst, src)):
+                if not self._duplex and side != machine.way:
+                    continue
+                mine = (own == machine.node) & np.isin(far, plane.node_of)
+                peer[i, mine], way[i, mine] = far[mine], side if self._duplex else 0
+                for m in np.flatnonzero(mine).tolist():
+                    wire[i, m] = plane.transfer_ns(int(graph.size_bytes[kept[m]]))
+        peers, numbers = np.unique(peer, return_inverse=True)
+        return len(peers), numbers.reshape(peer.shape).astype(np.int64), way, wire
+
+    def _places(self, wire: Int64s, way: Int64s) -> tuple[Int64s, Int64s]:
+        """List the machines, or pairs of one of each end, that can carry each message."""
+        from scheduler._kernels_phases import NEVER
+
+        rows, pointer = list[tuple[int, int]](), [0]
+        for m in range(wire.shape[1]):
+            own = np.flatnonzero(wire[:, m] < NEVER).tolist()
+            ends = [2 * self.machines[i].node + (way[i, m] or self.machines[i].way) for i in own]
+            ones = [i for i, end in zip(own, ends, strict=True) if end == min(ends)]
+            others = [i for i, end in zip(own, ends, strict=True) if end != min(ends)]
+            for i in ones:
+                plane = self.machines[i].plane
+                pairs = [(i, j) for j in others if self.machines[j].plane == plane]
+                rows += pairs if others else [(i, -1)]
+            pointer.append(len(rows))
+        return np.array(pointer, np.int64), np.array(rows, np.int64).reshape(-1, 2)
+
+    def _pair_up(self, wire: Int64s, *, coupled: bool) -> None:
+        """Find machines that can change roles: each alone, or if `coupled` all of a plane."""
+        machines = self.machines
+        count = len(machines)
+        unit = np.array([m.plane for m in machines]) if coupled else np.arange(count)
+        self.unit, self.twin = unit.astype(np.int64), np.full(count, -1, np.int64)
+        for one in np.unique(unit).tolist():
+            own = np.flatnonzero(unit == one).tolist()
+            for other in range(one):
+                twins = np.flatnonzero(unit == other).tolist()
+                alike = len(own) == len(twins) and all(
+                    machines[i].node == machines[j].node
+                    and machines[i].way == machines[j].way
+                    and self._change[i] == self._change[j]
+                    and np.array_equal(wire[i], wire[j])
+                    for i, j in zip(own, twins, strict=True)
+                )
+                if alike:
+                    self.twin[own] = twins
+
+    def slots(self) -> list[list[list[int]]]:
+        """Return units of machines that can change roles, by what they are like."""
+        alike: dict[int, list[list[int]]] = {}
+        root = {}
+        for one in np.unique(self.unit).tolist():
+            own = np.flatnonzero(self.unit == one).tolist()
+            twin = int(self.twin[own[0]])
+            root[one] = one if twin < 0 else root[int(self.unit[twin])]
+            alike.setdefault(root[one], []).append(own)
+        return list(alike.values())
 
     def layer(self, columns: int) -> tuple[Labels, Labels]:
         """Return memory for two layers of labels with so many columns."""
@@ -246,9 +306,9 @@ class Layout:
 
         if columns not in self.layers:
             sizes = len(self.kept), len(self.machines), self.state, columns
-            self.layers[columns] = (
-                make_labels(self.capacity + 1, *sizes), make_labels(self.capacity + 1, *sizes)
-            )  # fmt: skip
+            numbers = columns * (len(self.kept) + self.state)
+            room = min(self.capacity, max(self.capacity * _NUMBERS_PER_LABEL // numbers, 64)) + 1
+            self.layers[columns] = make_labels(room, *sizes), make_labels(room, *sizes)
         return self.layers[columns]
 
     @staticmethod

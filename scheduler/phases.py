@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from scheduler.phase_layout import Layout, Machine
+from scheduler.phase_layout import LABELS, Layout, Machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,11 +64,15 @@ class Answer(NamedTuple):
 
 
 class Shortest(NamedTuple):
-    """Every period is at least `least_ns`; `order` keeps `fits_ns` (None: nothing was found)."""
+    """Every period is at least `least_ns`; `order` keeps `fits_ns` (None: nothing was found).
+
+    `spent` are the steps of work it took.
+    """
 
     least_ns: Fraction
     fits_ns: int | None
     order: list[Placed]
+    spent: int
 
 
 class PhaseProgram:
@@ -86,9 +90,11 @@ class PhaseProgram:
         nodes: Sequence[int],
         *,
         change_ns: Sequence[int] | None = None,
+        ways: Sequence[int] = (0,),
         work: int = 5_000_000,
+        labels: int = LABELS,
     ) -> None:
-        self._layout = Layout(graph, fabric, nodes, change_ns)
+        self._layout = Layout(graph, fabric, nodes, change_ns, ways, labels)
         self.covers = self._layout.covers
         self._work = work
 
@@ -103,7 +109,8 @@ class PhaseProgram:
 
     def shortest(self, least_ns: float, most_ns: int, *, work: int | None = None) -> Shortest:
         """Find the shortest period in whole ns between two that bound it, within `work` steps."""
-        left = self._work if work is None else work
+        work = self._work if work is None else work
+        left = work
         low, high = math.ceil(least_ns), most_ns - 1
         proven, found, order = Fraction(least_ns), None, list[Placed]()
         tries = [(most_ns, 1)]  # first of all: is the period that is known the shortest?
@@ -124,7 +131,7 @@ class PhaseProgram:
                 tries = [((low + high) // 2, 0)]
             elif found is not None and proven < found and not tighter:
                 tries = [(found, 1)]  # the last fraction of a nanosecond
-        return Shortest(proven, found, order)
+        return Shortest(proven, found, order, work - left)
 
 
 class _Try:
@@ -254,7 +261,7 @@ class _Try:
             self._least = min(self._least, late)
         if result[kernels.CYCLE] < kernels.NEVER:
             self._least = min(self._least, Fraction(int(result[kernels.CYCLE])))
-        last = labels if len(jobs.peer) % 2 == 0 else spare
+        last = labels if len(jobs.head_ns) % 2 == 0 else spare
         return last.circuit[:count].copy(), last.state_ns[:count].copy()
 
     def _latest(self, home: Int64s) -> Int64s:
@@ -264,11 +271,11 @@ class _Try:
         layout, jobs = self._layout, self.jobs
         latest = np.full(layout.state, LONG_AGO, np.int64)
         for k, circuit in enumerate(home.tolist()):
-            last = (jobs.peer == circuit) & (jobs.wire_ns[k] < NEVER)
+            last = (jobs.peer[k] == circuit) & (jobs.wire_ns[k] < NEVER)
             if last.any():
                 half = k * layout.ways
                 latest[half : half + layout.ways] = -jobs.tail_ns[last].min()
-        for m in range(len(jobs.peer)):
+        for m in range(len(jobs.head_ns)):
             for i in range(jobs.carry_ptr[m], jobs.carry_ptr[m + 1]):
                 place = layout.halves + jobs.carry[i]
                 latest[place] = max(latest[place], jobs.carry_ns[i] - jobs.tail_ns[m])
@@ -299,15 +306,15 @@ class _Try:
         """Group ends by circuits; machines that are alike are put in order, their states too."""
         layout, ways = self._layout, self._layout.ways
         found: dict[tuple[int, ...], list[Int64s]] = {}
-        roots = layout.roots()
+        slots = layout.slots()
         for row, state in zip(circuit, states[:, 0], strict=True):
-            order = np.lexsort((row, roots))
-            slots = np.argsort(roots, kind="stable")
             home, moved = row.copy(), state.copy()
-            for slot, machine in zip(slots.tolist(), order.tolist(), strict=True):
-                home[slot] = row[machine]
-                for way in range(ways):
-                    moved[slot * ways + way] = state[machine * ways + way]
+            for units in slots:
+                order = sorted(units, key=lambda unit: tuple(row[unit].tolist()))  # noqa: B023 (used at once)
+                for slot, machine in zip(sum(units, []), sum(order, []), strict=True):
+                    home[slot] = row[machine]
+                    for way in range(ways):
+                        moved[slot * ways + way] = state[machine * ways + way]
             found.setdefault(tuple(home.tolist()), []).append(moved)
         return {home: np.array(rows) for home, rows in found.items()}
 

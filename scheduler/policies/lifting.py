@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -14,11 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from scheduler.model.problem import Problem
-    from scheduler.model.taskgraph import Int64s
+    from scheduler.model.taskgraph import Int64s, TaskGraph
     from scheduler.phases import Placed
     from scheduler.policies._kernels_flux import Instance, Wish
 
-__all__ = ["Lifted", "lift", "phase_bound"]
+__all__ = ["BOTH", "SENT", "Lifted", "lift", "phase_bound", "slices"]
+
+SENT: Final = (0,)  # what nodes send,
+BOTH: Final = (0, 1)  # and what they receive
 
 _MOST_KINDS: Final = 3  # nodes that stand for all others
 _HEAVIEST: Final = 2  # nodes looked at alone where ranks are not alike
@@ -38,48 +42,88 @@ def phase_bound(
 ) -> Lifted:
     """Bound the period between what is proven and what is known, in `work` steps.
 
-    Nodes whose messages are alike are one kind; one of each kind is looked at, all of them
-    together and each alone.
+    Nodes whose messages are alike are one kind. One of each kind is looked at, nodes that talk to
+    each other where possible: first what all of them send, then all they send and receive, then
+    each of them alone.
     """
     graph, fabric = problem.graph, problem.fabric
     if graph.tasks > _MOST_TASKS or len(graph.messages) == 0:
         return Lifted(least_ns, [], np.zeros(0, np.int64))
-    classes = fold(graph, duplex=any(plane.duplex for plane in fabric.planes))
+    duplex = any(plane.duplex for plane in fabric.planes)
+    classes = fold(graph, duplex=duplex)
+    if len(_kinds(graph, classes)) > _MOST_KINDS:  # ranks that do alike, if not as long
+        classes = fold(_shape(graph), duplex=duplex)
     change_ns = (instance.delay_ns + instance.known_ns).tolist()
     orders = []
     highest_ns = math.ceil(most_ns)
-    choices = list(_choices(problem, classes))
-    for done, nodes in enumerate(choices):
+    choices = list(_choices(graph, classes, both=not duplex))
+    for done, (nodes, ways) in enumerate(choices):
         if least_ns >= most_ns or work <= 0:
             break
-        program = PhaseProgram(graph, fabric, nodes, change_ns=change_ns)
+        program = PhaseProgram(graph, fabric, nodes, change_ns=change_ns, ways=ways)
         if not program.covers:
             continue
         found = program.shortest(least_ns, highest_ns, work=work // (len(choices) - done))
+        work -= found.spent
         least_ns = max(least_ns, float(found.least_ns))
         if found.order:
             orders.append(found.order)
     return Lifted(min(least_ns, most_ns), orders, classes)
 
 
-def _choices(problem: Problem, classes: Int64s) -> Iterator[list[int]]:
-    """Yield sets of nodes to look at."""
-    graph = problem.graph
+def _shape(graph: TaskGraph) -> TaskGraph:
+    """Return the graph with all tasks equally long and all messages of one size."""
+    ones = np.ones(graph.tasks, np.int64)
+    return dataclasses.replace(graph, dur_ns=ones, size_bytes=ones)
+
+
+def _kinds(graph: TaskGraph, classes: Int64s) -> list[list[int]]:
+    """Return the nodes that send, those whose messages are of the same classes together."""
     messages = graph.messages
     src = graph.src[messages]
-    kinds: dict[bytes, int] = {}
+    kinds: dict[bytes, list[int]] = {}
     for node in range(graph.nodes):
         own = np.sort(classes[messages[src == node]])
         if len(own):
-            kinds.setdefault(own.tobytes(), node)
-    nodes = list(kinds.values())
-    if len(nodes) <= _MOST_KINDS:
+            kinds.setdefault(own.tobytes(), []).append(node)
+    return list(kinds.values())
+
+
+def slices(graph: TaskGraph, classes: Int64s) -> Iterator[list[int]]:
+    """Yield sets of nodes, one of each kind, each with the most bytes to those before it.
+
+    As many as nodes of the first kind; those that carry most begin.
+    """
+    messages = graph.messages
+    traffic = np.zeros((graph.nodes,) * 2)
+    np.add.at(traffic, (graph.src[messages], graph.dst[messages]), graph.size_bytes[messages])
+    traffic += traffic.T
+    first, *others = _kinds(graph, classes)
+    for begin in sorted(first, key=lambda node: -traffic[node].sum()):
+        nodes = [begin]
+        for kind in others:
+            nodes.append(max(kind, key=lambda node: traffic[node, nodes].sum()))  # noqa: B023 (used at once)
         yield nodes
-        if len(nodes) > 1:
-            yield from ([node] for node in nodes)
-        return
-    load = np.bincount(src, weights=graph.size_bytes[messages], minlength=graph.nodes)
-    yield from ([node] for node in np.argsort(-load, kind="stable")[:_HEAVIEST].tolist())
+
+
+def _choices(
+    graph: TaskGraph, classes: Int64s, *, both: bool
+) -> Iterator[tuple[list[int], tuple[int, ...]]]:
+    """Yield sets of nodes to look at, and which ways: what they send (0) and receive (1)."""
+    nodes = next(slices(graph, classes))
+    if len(nodes) > _MOST_KINDS:
+        messages = graph.messages
+        load = np.bincount(
+            graph.src[messages], weights=graph.size_bytes[messages], minlength=graph.nodes
+        )
+        nodes = np.argsort(-load, kind="stable")[:_HEAVIEST].tolist()
+    else:
+        yield nodes, SENT
+        if both:
+            yield nodes, BOTH
+    if len(nodes) > 1 or not both:
+        for node in nodes:
+            yield [node], BOTH if both else SENT
 
 
 def lift(

@@ -58,6 +58,45 @@ def test_as_short_as_trying_everything(seed: int) -> None:
     assert sorted(p.message for p in found.order) == graph.messages.tolist()
 
 
+def exchange(seed: int, *, nodes: int = 3, rounds: int = 2) -> TaskGraph:
+    """Everyone computes, and some send to some: outputs and inputs wait for each other."""
+    rng = random.Random(seed)  # noqa: S311 (a workload, not a secret)
+    build = Builder(nodes)
+    for _ in range(rounds):
+        for r in range(nodes):
+            build.compute(r, rng.choice([1_000, 30_000, 80_000]))
+        pairs = [(a, b) for a in range(nodes) for b in range(nodes) if a != b]
+        flows = [(a, b, rng.randint(5, 50) * 100_000, 0, []) for a, b in rng.sample(pairs, 2)]
+        build.collective(list(range(nodes)), flows, 0)
+    return build.graph()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_nodes_both_ways_are_the_whole_problem(seed: int) -> None:
+    graph = exchange(seed)
+    duplex = seed % 4 == 3
+    planes, delay_ns = 1 + seed % 2, [20_000, 90_000, 200_000][seed % 3]
+    fabric = rails(nodes=3, planes=planes, delay_ns=delay_ns, duplex=duplex)
+    best = best_of_all(graph, fabric)
+    program = PhaseProgram(graph, fabric, [0, 1, 2], ways=(0,) if duplex else (0, 1))
+    found = program.shortest(0, 3 * round(best))
+    assert best - 1 < found.least_ns <= best
+    assert found.fits_ns == np.ceil(best)
+    assert sorted(p.message for p in found.order) == graph.messages.tolist()
+
+
+def test_what_a_node_receives_counts_if_asked_for() -> None:
+    # Node 0 hears from two others over one port, so it changes twice; each sends to it alone.
+    build = Builder(3)
+    for r in range(3):
+        build.compute(r, 1)
+    build.collective([0, 1, 2], [(1, 0, 10**6, 0, []), (2, 0, 10**6, 0, [])], 0)
+    graph, fabric = build.graph(), rails(nodes=3, planes=1, delay_ns=500_000)
+    program = PhaseProgram(graph, fabric, [0], ways=(1,))
+    assert program.shortest(0, 10**7).fits_ns == 2 * (MB_NS + 500_000)
+    assert not PhaseProgram(graph, fabric, [0]).covers  # it sends nothing
+
+
 def test_a_period_across_several_iterations_is_told_from_one_that_is_shorter() -> None:
     # Two peers on one port, and next to no time to compute: there and back is what it takes.
     build = Builder(3)
@@ -112,11 +151,12 @@ def test_no_ordered_program_is_shorter(one: int, other: int, name: str, regular:
     except FluxbedError:
         return
     for nodes in ([0], [graph.nodes - 1], [0, graph.nodes // 2]):
-        phases = PhaseProgram(graph, fabric, nodes, work=10_000)
-        if phases.covers:
-            assert phases.fits(int(np.ceil(period))).fits is not False
-            found = phases.shortest(0.0, int(np.ceil(period)) + 1)
-            assert found.least_ns <= period + 1e-6
+        for ways in ((0,), (1,), (0, 1)):
+            phases = PhaseProgram(graph, fabric, nodes, ways=ways, work=10_000)
+            if phases.covers:
+                assert phases.fits(int(np.ceil(period))).fits is not False
+                found = phases.shortest(0.0, int(np.ceil(period)) + 1)
+                assert found.least_ns <= period + 1e-6
 
 
 def test_compiled_and_interpreted_agree() -> None:
