@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from scheduler._kernels_paths import LONG_AGO
 from scheduler.kernel import kernel
 
 if TYPE_CHECKING:
     from scheduler.model.taskgraph import Int64s
 
 NEVER: Final = 1 << 60
-LONG_AGO: Final = -(1 << 58)
 PAST: Final = LONG_AGO // 2  # sums with `LONG_AGO` stay below it
 NOWHERE: Final = -1  # no machine
 UNUSED: Final = -1  # a machine's circuit: it serves whom it first serves without a change
@@ -46,7 +46,10 @@ class Jobs(NamedTuple):
     from its end to the next reference. `succ_ns` is from a message's end to the start of another;
     `carry_ns` the same to a start in the next iteration, by the place where it is carried over.
     `group` is each machine's node and side. Machines of one `unit` (k,) can together change roles
-    with their `twin` (k,), each a machine of an earlier unit that is like it; -1 without.
+    with their `twin` (k,), each a machine of an earlier unit that is like it; -1 without. `far` is
+    the node at a message's other end, -1 if that is looked at too; those of node f are `own` from
+    `own_ptr[f]` on, `turn` is a message's place among them, and `number` what circuits to it are
+    called. Nodes for which `alike` (f, f) holds can change roles, message by message.
     """
 
     peer: Int64s
@@ -68,6 +71,12 @@ class Jobs(NamedTuple):
     group: Int64s
     unit: Int64s
     twin: Int64s
+    far: Int64s
+    turn: Int64s
+    own_ptr: Int64s
+    own: Int64s
+    alike: Int64s
+    number: Int64s
 
 
 class Labels(NamedTuple):
@@ -131,93 +140,6 @@ def make_memory(capacity: int, peers: int) -> Memory:
     """Allocate for layers of `capacity` labels."""
     table = np.zeros(1 << capacity.bit_length(), np.int64)
     return Memory(table, np.zeros(capacity, np.int64), np.zeros(peers + 1, np.int64))
-
-
-@kernel
-def paths_from(
-    order: Int64s,
-    arc_ptr: Int64s,
-    arc_before: Int64s,
-    arc_length: Int64s,
-    arc_distance: Int64s,
-    begin: int,
-    within: Int64s,
-    around: Int64s,
-) -> None:
-    """Fill with the longest time from the start of `begin` to each task's, `LONG_AGO` for none.
-
-    `within` in the same iteration, `around` in the next one; both (tasks,). `arc_*` are grouped by
-    the task they enter.
-    """
-    within[:] = LONG_AGO
-    around[:] = LONG_AGO
-    within[begin] = 0
-    for task in order:
-        for k in range(arc_ptr[task], arc_ptr[task + 1]):
-            before = arc_before[k]
-            if arc_distance[k] == 0 and within[before] > LONG_AGO:
-                within[task] = max(within[task], within[before] + arc_length[k])
-    for task in order:
-        for k in range(arc_ptr[task], arc_ptr[task + 1]):
-            before = arc_before[k]
-            if arc_distance[k] == 0 and around[before] > LONG_AGO:
-                around[task] = max(around[task], around[before] + arc_length[k])
-            elif arc_distance[k] == 1 and within[before] > LONG_AGO:
-                around[task] = max(around[task], within[before] + arc_length[k])
-
-
-@kernel
-def paths_to(
-    order: Int64s,
-    arc_ptr: Int64s,
-    arc_before: Int64s,
-    arc_length: Int64s,
-    arc_distance: Int64s,
-    goal: int,
-    within: Int64s,
-    around: Int64s,
-) -> None:
-    """Fill with the longest time from each task's start to that of `goal`, as `paths_from`."""
-    within[:] = LONG_AGO
-    around[:] = LONG_AGO
-    within[goal] = 0
-    for task in order[::-1]:
-        for k in range(arc_ptr[task], arc_ptr[task + 1]):
-            if arc_distance[k] == 0 and within[task] > LONG_AGO:
-                before = arc_before[k]
-                within[before] = max(within[before], within[task] + arc_length[k])
-    for task in order:
-        for k in range(arc_ptr[task], arc_ptr[task + 1]):
-            if arc_distance[k] == 1 and within[task] > LONG_AGO:
-                before = arc_before[k]
-                around[before] = max(around[before], within[task] + arc_length[k])
-    for task in order[::-1]:
-        for k in range(arc_ptr[task], arc_ptr[task + 1]):
-            if arc_distance[k] == 0 and around[task] > LONG_AGO:
-                before = arc_before[k]
-                around[before] = max(around[before], around[task] + arc_length[k])
-
-
-@kernel
-def needed(path: Int64s, least_ns: Int64s, keep: Int64s) -> None:
-    """Mark in `keep` (n, n) the paths between messages that no two others imply.
-
-    `path` is from the end of the row's message to the start of the column's, `LONG_AGO` for none;
-    messages are in an order that the paths allow.
-    """
-    for u in range(len(path)):
-        for v in range(u + 1, len(path)):
-            keep[u, v] = path[u, v] > LONG_AGO
-            if keep[u, v] == 0:
-                continue
-            for w in range(u + 1, v):
-                if (
-                    path[u, w] > LONG_AGO
-                    and path[w, v] > LONG_AGO
-                    and path[u, w] + least_ns[w] + path[w, v] >= path[u, v]
-                ):
-                    keep[u, v] = 0
-                    break
 
 
 @kernel
@@ -415,6 +337,41 @@ def has_equal(jobs: Jobs, labels: Labels, at: int, k: int, ways: int, period: Pe
 
 
 @kernel
+def same_so_far(jobs: Jobs, labels: Labels, at: int, f: int, g: int, period: Period) -> bool:
+    """Say whether nodes f and g, which can change roles, have done the same until now."""
+    one, other = jobs.number[f], jobs.number[g]
+    for k in range(len(jobs.group)):
+        if labels.circuit[at, k] in (one, other):
+            return False
+        if period.cyclic and period.home[k] in (one, other):
+            return False
+    for i in range(jobs.own_ptr[f + 1] - jobs.own_ptr[f]):
+        a, b = jobs.own[jobs.own_ptr[f] + i], jobs.own[jobs.own_ptr[g] + i]
+        if is_placed(labels, at, a) != is_placed(labels, at, b):
+            return False
+        if is_placed(labels, at, a):
+            continue
+        for c in range(labels.ready_ns.shape[1]):
+            if labels.ready_ns[at, c, a] != labels.ready_ns[at, c, b]:
+                return False
+    return True
+
+
+@kernel
+def has_double(jobs: Jobs, labels: Labels, at: int, message: int, period: Period) -> bool:
+    """Say whether another message can be placed with the same effect, but for its node's name."""
+    f = jobs.far[message]
+    if f < 0:
+        return False
+    for g in range(len(jobs.alike)):
+        if jobs.alike[f, g] == 0 or jobs.own[jobs.own_ptr[g] + jobs.turn[message]] > message:
+            continue
+        if same_so_far(jobs, labels, at, f, g, period):
+            return True
+    return False
+
+
+@kernel
 def can_return(jobs: Jobs, labels: Labels, at: int, home: Int64s) -> bool:
     """Say whether a message is left to bring every machine back to its circuit."""
     for k in range(len(home)):
@@ -462,7 +419,7 @@ def layer(
             result[LATE] = min(result[LATE], least)
             continue
         for m in range(messages):
-            if not is_open(jobs, labels, at, m):
+            if not is_open(jobs, labels, at, m) or has_double(jobs, labels, at, m, period):
                 continue
             for p in range(jobs.place_ptr[m], jobs.place_ptr[m + 1]):
                 k, other = jobs.place[p, 0], jobs.place[p, 1]

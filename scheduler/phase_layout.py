@@ -10,6 +10,7 @@ hold up over to it.
 from __future__ import annotations
 
 import math
+from itertools import combinations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -47,7 +48,11 @@ class Machine(NamedTuple):
 
 
 class Layout:
-    """The ports of `nodes` and the messages they send (with duplex planes also receive), as arrays.
+    """The ports of `nodes` and the messages that use them, as arrays.
+
+    `ways`: 0 are what the nodes send, 1 what they receive; duplex planes join the two, whatever it
+    says. A message between two of the nodes uses a port of each, where both count. `labels` is the
+    most of a layer.
 
     `covers` says whether there is anything to lay out: not where a plane switches packets, where
     there are too many ports or messages, or where no task parts one iteration from the next. Then
@@ -64,6 +69,7 @@ class Layout:
         fabric: Fabric,
         nodes: Sequence[int],
         change_ns: Sequence[int] | None = None,
+        *,
         ways: Sequence[int] = (0,),
         labels: int = LABELS,
     ) -> None:
@@ -87,7 +93,7 @@ class Layout:
 
     def _prepare(self) -> bool:
         """Find the reference and lay out messages and machines; False if there is none."""
-        from scheduler import _kernels_phases as kernels
+        from scheduler import _kernels_paths as paths
 
         graph, fabric = self._graph, self._fabric
         sides = [side_of(fabric, node) for node in range(graph.nodes)]
@@ -105,33 +111,33 @@ class Layout:
             if not set(at) & set(self._nodes):
                 continue
             for reference, early in ((int(chain[0]), True), (int(chain[-1]), False)):
-                kernels.paths_from(*table, reference, within, around)
-                kernels.paths_to(*table, reference, to_within, to_around)
+                paths.paths_from(*table, reference, within, around)
+                paths.paths_to(*table, reference, to_within, to_around)
                 head = within if early else around
                 tail = to_around if early else to_within
                 begins, ends = head[kept] >= 0, tail[kept] >= 0
                 score = int(begins.sum()), int((begins & ends).sum())
                 if best is None or score > best[0]:
-                    next_head = around if early else np.full_like(around, kernels.LONG_AGO)
+                    next_head = around if early else np.full_like(around, paths.LONG_AGO)
                     best = score, begins, head.copy(), tail.copy(), next_head.copy()
         if best is None or best[0][1] <= 1:
             return False
         _, begun, head, tail, next_head = best
         kept = kept[begun]
         count = len(kept)
-        path, carried = (np.full((count, count), kernels.LONG_AGO, np.int64) for _ in range(2))
-        second = np.full(count, kernels.LONG_AGO, np.int64)
+        path, carried = (np.full((count, count), paths.LONG_AGO, np.int64) for _ in range(2))
+        second = np.full(count, paths.LONG_AGO, np.int64)
         for u, message in enumerate(kept.tolist()):
-            kernels.paths_from(*table, message, within, around)
+            paths.paths_from(*table, message, within, around)
             path[u] = np.where(within[kept] >= 0, within[kept] - length[message], path[u])
             carried[u] = np.where(around[kept] >= 0, around[kept] - length[message], carried[u])
             joined = (around >= 0) & (tail >= 0)
             if joined.any():
                 second[u] = (around + tail)[joined].max() - length[message]
         # What the reference implies need not be carried.
-        last = np.where(tail[kept] >= 0, tail[kept] - length[kept], kernels.LONG_AGO)
-        carried[carried <= last[:, None] + head[kept][None]] = kernels.LONG_AGO
-        stay = (last > kernels.LONG_AGO) | (second > kernels.LONG_AGO)
+        last = np.where(tail[kept] >= 0, tail[kept] - length[kept], paths.LONG_AGO)
+        carried[carried <= last[:, None] + head[kept][None]] = paths.LONG_AGO
+        stay = (last > paths.LONG_AGO) | (second > paths.LONG_AGO)
         kept, path, carried = kept[stay], path[np.ix_(stay, stay)], carried[np.ix_(stay, stay)]
         times = head[kept], next_head[kept], last[stay], second[stay]
         self._lay_out(kept, length[kept], path, carried, times)
@@ -162,20 +168,21 @@ class Layout:
 
         `times`: the head and tail of each message, and the same over one more iteration.
         """
+        from scheduler import _kernels_paths as paths
         from scheduler import _kernels_phases as kernels
 
         machines, count = self.machines, len(kept)
         self.kept = kept
         keep = np.zeros((count, count), np.int64)
-        kernels.needed(path, length, keep)
+        paths.needed(path, length, keep)
         before, after = np.nonzero(keep)
         succ_ptr, by_before = csr(before, np.arange(len(before)), count)
         pred_ptr, by_after = csr(after, np.arange(len(after)), count)
         load = self._not_implied(path, length, carried).sum(axis=0)
         goals = np.sort(np.argsort(-load, kind="stable")[: min(_MOST_CARRIED, (load > 0).sum())])
-        late, place = np.nonzero(carried[:, goals] > kernels.LONG_AGO)
+        late, place = np.nonzero(carried[:, goals] > paths.LONG_AGO)
         carry_ptr, by_late = csr(late, np.arange(len(late)), count)
-        peers, peer, way, wire = self._touches(kept)
+        names, peer, way, wire = self._touches(kept)
         place_ptr, places = self._places(wire, way)
         self._pair_up(wire, coupled=bool((places[:, 1] >= 0).any()))
         self.ways = 2 if self._duplex else 1
@@ -206,6 +213,7 @@ class Layout:
             group=np.array([2 * machine.node + machine.way for machine in machines], np.int64),
             unit=self.unit,
             twin=self.twin,
+            **self._far(kept, names, (head, tail, next_head, next_tail, *wire), (path, carried)),
         )
         scaled = {
             name: self._scaled(column)
@@ -213,24 +221,23 @@ class Layout:
             if name.endswith("_ns")
         }
         columns = {**jobs._asdict(), **scaled}
-        self.jobs = kernels.Jobs(
-            **{name: np.ascontiguousarray(c, np.int64) for name, c in columns.items()}
-        )
+        self.jobs = kernels.Jobs(**{name: np.ascontiguousarray(c) for name, c in columns.items()})
         self.capacity = self._labels
-        self.memory = kernels.make_memory(self.capacity + 1, peers)
+        self.memory = kernels.make_memory(self.capacity + 1, len(names))
         self.trail = kernels.make_trail(self.capacity + 1, count)
         self.layers: dict[int, tuple[Labels, Labels]] = {}
 
     def _scaled(self, times_ns: Int64s) -> Int64s:
         """Turn ns into parts; what is never, or long ago, stays so."""
-        from scheduler._kernels_phases import LONG_AGO, NEVER, PAST
+        from scheduler._kernels_paths import LONG_AGO
+        from scheduler._kernels_phases import NEVER, PAST
 
         scaled = np.where(times_ns >= NEVER, NEVER, times_ns * self.scale)
         parts: Int64s = np.where(times_ns <= PAST, LONG_AGO, scaled)
         return parts
 
-    def _touches(self, kept: Int64s) -> tuple[int, Int64s, Int64s, Int64s]:
-        """Return how many peers there are, and for each machine what `Jobs` says of each message.
+    def _touches(self, kept: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        """Return the peers, and for each machine what `Jobs` says of each message.
 
         That is `peer`, `way` and `wire_ns`, all (machines, messages).
         """
@@ -250,7 +257,7 @@ class Layout:
                 for m in np.flatnonzero(mine).tolist():
                     wire[i, m] = plane.transfer_ns(int(graph.size_bytes[kept[m]]))
         peers, numbers = np.unique(peer, return_inverse=True)
-        return len(peers), numbers.reshape(peer.shape).astype(np.int64), way, wire
+        return peers, numbers.reshape(peer.shape).astype(np.int64), way, wire
 
     def _places(self, wire: Int64s, way: Int64s) -> tuple[Int64s, Int64s]:
         """List the machines, or pairs of one of each end, that can carry each message."""
@@ -289,10 +296,45 @@ class Layout:
                 if alike:
                     self.twin[own] = twins
 
+    def _far(
+        self, kept: Int64s, names: Int64s, each: Sequence[Int64s], pairs: Sequence[Int64s]
+    ) -> dict[str, Int64s]:
+        """Return what `Jobs` says of the nodes at the other ends, as its columns.
+
+        Two of them are alike if exchanging their messages, first with first and so on, changes
+        nothing in any of `each` (n,) and `pairs` (n, n), and none is a goal.
+        """
+        src, dst = self._graph.src[kept], self._graph.dst[kept]
+        inside = np.isin(src, self._nodes)
+        end = np.where(inside, dst, src)
+        end[inside & np.isin(dst, self._nodes)] = -1
+        nodes = np.unique(end[end >= 0])
+        far = np.where(end >= 0, np.searchsorted(nodes, end), -1)
+        lists = [np.flatnonzero(far == f) for f in range(len(nodes))]
+        turn = np.zeros(len(kept), np.int64)
+        for own in lists:
+            turn[own] = np.arange(len(own))
+        alike = np.zeros((len(nodes), len(nodes)), np.int64)
+        for f, g in combinations(range(len(nodes)), 2):
+            one, other = lists[f], lists[g]
+            if len(one) != len(other) or np.isin(self.goals, np.concatenate([one, other])).any():
+                continue
+            swap = np.arange(len(kept))
+            swap[one], swap[other] = other, one
+            same = np.array_equal(inside[swap], inside)
+            same = same and all(np.array_equal(column[swap], column) for column in each)
+            same = same and all(np.array_equal(p[np.ix_(swap, swap)], p) for p in pairs)
+            alike[f, g] = alike[g, f] = same
+        pointer = np.cumsum([0, *map(len, lists)])
+        own = np.concatenate([*lists, np.zeros(0, np.int64)])
+        columns = {"far": far, "turn": turn, "own_ptr": pointer, "own": own, "alike": alike}
+        columns["number"] = np.searchsorted(names, nodes)
+        return {name: column.astype(np.int64) for name, column in columns.items()}
+
     def slots(self) -> list[list[list[int]]]:
         """Return units of machines that can change roles, by what they are like."""
         alike: dict[int, list[list[int]]] = {}
-        root = {}
+        root: dict[int, int] = {}
         for one in np.unique(self.unit).tolist():
             own = np.flatnonzero(self.unit == one).tolist()
             twin = int(self.twin[own[0]])

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -78,9 +79,11 @@ class Shortest(NamedTuple):
 class PhaseProgram:
     """What periods the ports of `nodes` can keep.
 
-    `change_ns` is the least time from a port's last bit to its next light, by plane; by default
-    tau. It gives up after `work` steps (some nanoseconds each), counted, so that it always answers
-    the same. Where it does not cover the workload (see `Layout`) it must not be asked.
+    `ways` are what counts of their ports: 0 what they send, 1 what they receive (duplex: always
+    both). `change_ns` is the least time from a port's last bit to its next light, by plane; by
+    default tau. It gives up after `work` steps (some nanoseconds each), counted, so that it always
+    answers the same; `labels` bounds the memory. Where it does not cover the workload (see
+    `Layout`) it must not be asked.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class PhaseProgram:
         work: int = 5_000_000,
         labels: int = LABELS,
     ) -> None:
-        self._layout = Layout(graph, fabric, nodes, change_ns, ways, labels)
+        self._layout = Layout(graph, fabric, nodes, change_ns, ways=ways, labels=labels)
         self.covers = self._layout.covers
         self._work = work
 
@@ -157,7 +160,8 @@ class _Try:
 
     def run(self) -> Answer:
         """Pass after pass, for every set of circuits that an iteration can begin and end with."""
-        from scheduler._kernels_phases import LONG_AGO, UNUSED
+        from scheduler._kernels_paths import LONG_AGO
+        from scheduler._kernels_phases import UNUSED
 
         machines, state = len(self._layout.machines), self._layout.state
         anywhere = np.full(machines, UNUSED, np.int64)
@@ -226,6 +230,7 @@ class _Try:
         `wraps`: how many deadlines `begin` has been moved back by at most.
         """
         from scheduler import _kernels_phases as kernels
+        from scheduler._kernels_paths import LONG_AGO
 
         layout, jobs, result = self._layout, self.jobs, self._result
         count = len(begin)
@@ -235,8 +240,8 @@ class _Try:
             count = len(labels.placed) - 1
         labels.placed[:count] = 0
         labels.circuit[:count] = home
-        labels.state_ns[:count] = kernels.LONG_AGO
-        labels.ready_ns[:count] = kernels.LONG_AGO
+        labels.state_ns[:count] = LONG_AGO
+        labels.ready_ns[:count] = LONG_AGO
         halves = layout.halves
         labels.state_ns[:count, 0, :halves] = begin[:count, :halves]
         ready = np.repeat(jobs.head_ns[None], count, axis=0)
@@ -266,7 +271,8 @@ class _Try:
 
     def _latest(self, home: Int64s) -> Int64s:
         """When each entry of the state can be at the latest: the end comes `deadline` after it."""
-        from scheduler._kernels_phases import LONG_AGO, NEVER
+        from scheduler._kernels_paths import LONG_AGO
+        from scheduler._kernels_phases import NEVER
 
         layout, jobs = self._layout, self.jobs
         latest = np.full(layout.state, LONG_AGO, np.int64)
@@ -283,7 +289,8 @@ class _Try:
 
     def _earlier(self, states: Int64s) -> Int64s:
         """Turn ends into beginnings, `deadline` earlier, and no earlier than makes a difference."""
-        from scheduler._kernels_phases import LONG_AGO, PAST
+        from scheduler._kernels_paths import LONG_AGO
+        from scheduler._kernels_phases import PAST
 
         layout, halves = self._layout, self._layout.halves
         begin = np.where(states <= PAST, LONG_AGO, states - self._deadline)
@@ -310,8 +317,8 @@ class _Try:
         for row, state in zip(circuit, states[:, 0], strict=True):
             home, moved = row.copy(), state.copy()
             for units in slots:
-                order = sorted(units, key=lambda unit: tuple(row[unit].tolist()))  # noqa: B023 (used at once)
-                for slot, machine in zip(sum(units, []), sum(order, []), strict=True):
+                order = sorted(units, key=lambda unit: tuple(row[unit].tolist()))
+                for slot, machine in zip(chain(*units), chain(*order), strict=True):
                     home[slot] = row[machine]
                     for way in range(ways):
                         moved[slot * ways + way] = state[machine * ways + way]
@@ -320,7 +327,8 @@ class _Try:
 
     def _closed(self, matrix: Int64s) -> Int64s | None:
         """Return the earliest beginning that a label's end comes back to; None if a cycle grows."""
-        from scheduler._kernels_phases import LONG_AGO, PAST
+        from scheduler._kernels_paths import LONG_AGO
+        from scheduler._kernels_phases import PAST
 
         begin = self._earlier(matrix[0])
         step = np.where(matrix[1:] <= PAST, LONG_AGO, matrix[1:] - self._deadline)

@@ -42,7 +42,7 @@ _WORK_IN_CACHE: Final = 250_000_000  # and where there are no more of them than 
 _CACHED: Final = 20_000
 _STEPS_PER_MESSAGE: Final = 80  # of a chain
 _ITERATIONS_PER_STEP: Final = 4  # about
-_PHASE_WORK_PER_SECOND: Final = 1_200_000  # of the budget: steps of `scheduler.phases`
+_PHASE_WORK_PER_SECOND: Final = 600_000  # of the budget: steps of `scheduler.phases`
 _PHASE_SHARE: Final = 0.3  # of the budget, which they take
 _CHAINS: Final = (  # which of the best found so far each begins with, and its first temperature
     (0, 0.1), (1, 0.02), (3, 0.1), (2, 0.02), (5, 0.3), (0, 0.02),

@@ -102,7 +102,7 @@ def slices(graph: TaskGraph, classes: Int64s) -> Iterator[list[int]]:
     for begin in sorted(first, key=lambda node: -traffic[node].sum()):
         nodes = [begin]
         for kind in others:
-            nodes.append(max(kind, key=lambda node: traffic[node, nodes].sum()))  # noqa: B023 (used at once)
+            nodes.append(max(kind, key=lambda node: traffic[node, nodes].sum()))
         yield nodes
 
 

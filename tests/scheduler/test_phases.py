@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler import _kernels_paths as paths
 from scheduler import _kernels_phases as kernels
 from scheduler.bounds import lower_bound_ns
 from scheduler.kernel import interpreted
@@ -162,10 +163,10 @@ def test_no_ordered_program_is_shorter(one: int, other: int, name: str, regular:
 def test_compiled_and_interpreted_agree() -> None:
     assert interpreted(kernels.level)(np.array([0, 4, 100]), 3, 10) == 7
     assert kernels.level(np.array([0, 4, 100]), 3, 10) == 7
-    path = np.full((4, 4), kernels.LONG_AGO)
+    path = np.full((4, 4), paths.LONG_AGO)
     path[0, 1], path[1, 2], path[0, 2], path[2, 3], path[0, 3] = 1, 2, 3, 0, 9
     least = np.array([5, 0, 1, 1])
-    for function in (kernels.needed, interpreted(kernels.needed)):
+    for function in (paths.needed, interpreted(paths.needed)):
         keep = np.zeros((4, 4), np.int64)
         function(path, least, keep)
         assert np.argwhere(keep).tolist() == [[0, 1], [0, 3], [1, 2], [2, 3]]
