@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from scheduler.phases import Placed
     from scheduler.policies._kernels_flux import Instance, Wish
 
-__all__ = ["BOTH", "SENT", "Lifted", "lift", "phase_bound", "slices"]
+__all__ = ["BOTH", "SENT", "Lifted", "classes_of", "lift", "phase_bound", "slices"]
 
 SENT: Final = (0,)  # what nodes send,
 BOTH: Final = (0, 1)  # and what they receive
@@ -50,9 +50,7 @@ def phase_bound(
     if graph.tasks > _MOST_TASKS or len(graph.messages) == 0:
         return Lifted(least_ns, [], np.zeros(0, np.int64))
     duplex = any(plane.duplex for plane in fabric.planes)
-    classes = fold(graph, duplex=duplex)
-    if len(_kinds(graph, classes)) > _MOST_KINDS:  # ranks that do alike, if not as long
-        classes = fold(_shape(graph), duplex=duplex)
+    classes = classes_of(graph, duplex=duplex)
     change_ns = (instance.delay_ns + instance.known_ns).tolist()
     orders = []
     highest_ns = math.ceil(most_ns)
@@ -69,6 +67,17 @@ def phase_bound(
         if found.order:
             orders.append(found.order)
     return Lifted(min(least_ns, most_ns), orders, classes)
+
+
+def classes_of(graph: TaskGraph, *, duplex: bool) -> Int64s:
+    """Return each task's class, (tasks,): see `fold`.
+
+    Where that leaves more than a few kinds of nodes, tasks that do alike are, if not as long.
+    """
+    classes = fold(graph, duplex=duplex)
+    if len(_kinds(graph, classes)) > _MOST_KINDS:
+        classes = fold(_shape(graph), duplex=duplex)
+    return classes
 
 
 def _shape(graph: TaskGraph) -> TaskGraph:
