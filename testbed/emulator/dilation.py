@@ -16,7 +16,7 @@ import numpy as np
 
 from scheduler.dispatch.simulator import iteration_ends, simulate
 from scheduler.model.program import Program, ReactiveProgram, Slot, TimedProgram
-from scheduler.model.taskgraph import MESSAGE, TaskGraph, csr
+from scheduler.model.taskgraph import COMPUTE, MESSAGE, TaskGraph, csr
 from scheduler.model.timeline import NONE
 from topologies.errors import UsageError
 from topologies.units import format_duration
@@ -50,8 +50,11 @@ _FRAME_SHARE: Final = 0.01
 _FRAMES_PER_SLOT: Final = 50
 _LEAST_IDLE: Final = 0.1
 _LATE_HOPS: Final = 2
+_SLEEPY: Final = 4
+_DRAWS: Final = 5
 _STEP: Final = 1.25
 _MOST_GROWTH: Final = 16
+_MOST_CALM: Final = 8
 _LEAST_FACTOR: Final = 0.01
 _MOST_FACTOR: Final = 1e6
 
@@ -105,7 +108,8 @@ def choose(
     - the iteration of a timed program simulated with frames and guard is within 1 % of the ideal
       one, and no more than 1 % longer when everything arrives two hops late: what just fits into a
       slot must not need another one on this machine. With two hops every frame chooses its relay,
-      so the size of frames always shows, and only lateness is held against the simulation.
+      so the size of frames always shows, and only lateness is held against the simulation;
+    - a reactive program's iteration is within 1 % whichever computations end up to eight hops late.
 
     Raises what `simulate` raises, and `UsageError` for a factor that is not positive, or at which
     frames of this machine come too late for any slot of a timed program.
@@ -146,11 +150,14 @@ def choose(
     bound_by, least = max(bounds.items(), key=lambda item: item[1])
     late_ns = _LATE_HOPS * capacity.hop_p99_ns
     chosen = first = _two_digits(least)
-    while chosen <= _MOST_GROWTH * first:
+    reactive = isinstance(program, ReactiveProgram)
+    while chosen <= (_MOST_CALM if reactive else _MOST_GROWTH) * first:
         if _close_enough(case, dilation(chosen, bound_by), late_ns):
-            return dilation(chosen, bound_by if chosen == first else "slots")
+            grown_by = "late decisions" if reactive else "slots"
+            return dilation(chosen, bound_by if chosen == first else grown_by)
         chosen = _two_digits(chosen * _STEP)
-    # some slots fit to the ns, at any dilation: what these frames do then is the prediction
+    # some slots fit to the ns, at any dilation, and some policies never decide twice alike: what
+    # these frames do then is the prediction
     return dilation(first, bound_by)
 
 
@@ -275,6 +282,8 @@ def slot_lengths_ns(slots: Sequence[Slot], period_ns: int) -> list[int]:
 
 def _close_enough(case: _Case, dilation: Dilation, late_ns: float) -> bool:
     """Say whether frames, guard and lateness (wall) change the prediction by no more than 1 %."""
+    if isinstance(case.program, ReactiveProgram):
+        return _steady(case, dilation, late_ns)
     if not isinstance(case.program, TimedProgram):
         return True  # messages are atomic: how they are cut does not show
     latency_ns = case.fabric.latency_ns + math.ceil(late_ns / dilation.factor)
@@ -282,6 +291,35 @@ def _close_enough(case: _Case, dilation: Dilation, late_ns: float) -> bool:
     late = _end_ns(case, dataclasses.replace(case.fabric, latency_ns=latency_ns), dilation)
     ideal = case.end_ns if case.program.routing == "direct" else on_time
     return max(abs(on_time - ideal), late - ideal) <= _FRAME_SHARE * ideal
+
+
+def _steady(case: _Case, dilation: Dilation, late_ns: float) -> bool:
+    """Say whether a reactive program does much the same, within 1 %, whoever is late.
+
+    Every computation is longer by up to four times `late_ns` (wall), at random: a thread that
+    sleeps wakes up so much later than the measured one, which is busy.
+    """
+    most_ns = math.ceil(_SLEEPY * late_ns / dilation.factor)
+    expected_ns = _gathered_end_ns(case, case.graph, dilation)
+    for seed in range(_DRAWS):
+        drawn = np.random.default_rng(seed).integers(0, most_ns + 1, case.graph.tasks)
+        dur_ns = case.graph.dur_ns + np.where(case.graph.kind == COMPUTE, drawn, 0)
+        late = dataclasses.replace(case.graph, dur_ns=dur_ns)
+        if abs(_gathered_end_ns(case, late, dilation) - expected_ns) > _FRAME_SHARE * expected_ns:
+            return False
+    return True
+
+
+def _gathered_end_ns(case: _Case, graph: TaskGraph, dilation: Dilation) -> int:
+    ends = iteration_ends(
+        graph,
+        case.fabric,
+        case.program,
+        iterations=case.iterations,
+        gather_ns=dilation.gather_ns,
+        **case.held,
+    )
+    return int(ends[-1])
 
 
 def _end_ns(case: _Case, fabric: Fabric, dilation: Dilation) -> int:

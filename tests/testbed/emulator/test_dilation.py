@@ -17,6 +17,7 @@ from instances import Builder, direct, ring  # (its path was just added)
 from scheduler.dispatch.simulator import simulate
 from scheduler.model.problem import Problem
 from scheduler.model.program import Entry, OrderedProgram, Slot, TimedProgram
+from scheduler.policies.greedy import Greedy
 from scheduler.policies.rotor import RotorDirect, RotorVlb
 from testbed.emulator.capacity import Capacity
 from testbed.emulator.dilation import _two_digits, choose, critical_messages, dilate
@@ -252,3 +253,25 @@ def test_a_guard_as_long_as_a_slot_is_not_the_program_s_fault(p99_ns: int) -> No
         chosen = choose(graph, fabric, program, late, factor=factor)
         assert chosen.guard_ns < 50_000
         assert simulate(graph, fabric, program, guard_ns=chosen.guard_ns).end_ns.min() > 0
+
+
+def test_a_reactive_program_is_slowed_until_lateness_does_not_decide() -> None:
+    # whoever asks first has the only way to node 2, and the other 1 ms of computation after it
+    build = Builder(3)
+    for source, work_ns in ((0, 0), (1, 1_000_000)):
+        before = build.compute(source, 200_000 + 40_000 * source)
+        asks = build.message(source, 2, 1_000_000, build.op(), group=source)
+        after = build.compute(source, work_ns)
+        build.arc(before, asks)
+        build.arc(asks, after)
+        build.arc(after, before, distance=1)
+    graph, fabric = build.graph(), rails(nodes=3, planes=1, delay_ns=100_000)
+    program = Greedy().plan(Problem(graph=graph, fabric=fabric))
+    chosen = choose(graph, fabric, program, CAPACITY, iterations=2)
+    assert chosen.bound_by == "late decisions"
+    assert chosen.gather_ns == 10_000  # a tenth of tau: the two are not taken together
+    assert 8 * CAPACITY.hop_p99_ns / chosen.factor < 80_000
+    unhurried = dataclasses.replace(CAPACITY, hop_p99_ns=1)
+    assert choose(graph, fabric, program, unhurried, iterations=2).bound_by != "late decisions"
+    assert choose(graph, fabric, program, CAPACITY, factor=10.0, iterations=2).gather_ns == 10_000
+    assert choose(graph, fabric, program, CAPACITY, factor=1.0, iterations=2).gather_ns == 40_000
