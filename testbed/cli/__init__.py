@@ -8,11 +8,13 @@ stalled, 130 interrupted after clean-up.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any, Final
 
 import click
 
+from testbed.cli.working import abandoned
 from topologies.errors import FluxbedError
 from topologies.spelling import meant
 
@@ -96,6 +98,9 @@ def main() -> None:
         said = str(interruption) or "nothing of it is left running"
         sys.stderr.write(f"fluxbed: interrupted; {said}\n")
         code = INTERRUPTED
+        sys.stderr.flush()
+        if abandoned():
+            os._exit(code)  # or what the thread computes with would be taken from under it
     except click.ClickException as error:
         where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
         sys.stderr.write(f"{where or 'fluxbed'}: {' '.join(error.format_message().split())}\n")

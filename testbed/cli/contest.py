@@ -6,13 +6,14 @@ One failure does not stop the others; the exit code is the first failure's.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import click
 import msgspec
 
-from testbed.cli.output import Column, doing, note, print_records
+from testbed.cli.output import Column, note, print_records
 from testbed.cli.pipeline import (
     contenders,
     expansion_options,
@@ -22,6 +23,7 @@ from testbed.cli.pipeline import (
     prepare,
 )
 from testbed.cli.repeats import together
+from testbed.cli.working import aside, doing
 from topologies.errors import FluxbedError, UsageError
 from topologies.units import format_bytes, format_duration
 
@@ -156,8 +158,9 @@ def contest(
         records.append(record)
         rows: list[dict[str, Any]] = []
         try:
-            with doing(f"{contender.label}: planning"):
-                own_job, plan = planned(job, contender, options)
+            own_job, plan = aside(
+                f"{contender.label}: planning", partial(planned, job, contender, options)
+            )
             for output in _outputs(
                 options["output"], contender, len(entered), options.get("repeat", 1)
             ):

@@ -6,7 +6,6 @@ import csv
 import json
 import re
 import sys
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -15,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["Column", "doing", "format_option", "note", "print_records", "progress_line"]
+__all__ = ["Column", "format_option", "note", "print_records", "progress_line"]
 
 Column: TypeAlias = "tuple[str, str, Callable[[Any], str]]"
 """A column of a table: the record's key, the heading with its unit, and how a value is written."""
@@ -103,35 +102,6 @@ def print_records(
         )
     else:
         _print_table(records, columns)
-
-
-@contextmanager
-def doing(what: str) -> Iterator[None]:
-    """Say what is being done and for how long, in one moving line, until the block ends.
-
-    Off a terminal nothing is said.
-    """
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    began_s = time.monotonic()
-
-    def line() -> Text:
-        spent = f"{time.monotonic() - began_s:.0f} s"
-        return Text(f"{what}, {spent}", no_wrap=True, overflow="ellipsis", style="dim")
-
-    with Live(
-        get_renderable=line,
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=False,
-        refresh_per_second=4,
-    ):
-        yield
 
 
 @contextmanager

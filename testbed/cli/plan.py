@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from testbed.cli.output import Column, doing, format_option, print_records
+from testbed.cli.output import Column, format_option, print_records
 from testbed.cli.parameters import (
     EXPANSION,
     IMPORT,
@@ -16,6 +16,7 @@ from testbed.cli.parameters import (
     options,
     workload_argument,
 )
+from testbed.cli.working import aside
 from topologies.units import format_duration
 
 __all__ = ["command"]
@@ -58,8 +59,7 @@ def command(
     from testbed.files.plan import write_plan
 
     job = prepare(load([workload], chosen), topology, expansion_options(chosen))
-    with doing(f"{scheduler}: planning"):
-        plan = plan_job(job, scheduler, chosen)
+    plan = aside(f"{scheduler}: planning", lambda: plan_job(job, scheduler, chosen))
     write_plan(plan, output)
     record = {
         "scheduler": scheduler,

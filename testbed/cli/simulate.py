@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from testbed.cli.contest import COLUMNS, compete, row
-from testbed.cli.output import Column, doing, format_option
+from testbed.cli.output import Column, format_option
 from testbed.cli.parameters import (
     DURATION,
     EXPANSION,
@@ -24,6 +24,7 @@ from testbed.cli.parameters import (
     steady_state,
     workload_argument,
 )
+from testbed.cli.working import aside, doing
 from topologies.units import format_duration
 
 if TYPE_CHECKING:
@@ -66,8 +67,9 @@ def _simulate(attempt: Attempt) -> dict[str, Any]:
     frames = {"quantum_bytes": chosen["quantum_bytes"], "guard_ns": chosen["guard_ns"]}
     label = attempt.contender.label
     with attempt.directory("simulated", skip=chosen["skip"], **frames) as run:
-        with doing(f"{label}: simulating {chosen['iterations']} iterations"):
-            timeline = simulate(
+        timeline = aside(
+            f"{label}: simulating {chosen['iterations']} iterations",
+            lambda: simulate(
                 attempt.job.expansion.graph,
                 attempt.plan.fabric,
                 attempt.plan.program,
@@ -75,7 +77,8 @@ def _simulate(attempt: Attempt) -> dict[str, Any]:
                 lookahead_ns=chosen["lookahead_ns"],
                 nic_buffer_bytes=chosen["nic_buffer_bytes"],
                 **frames,
-            )
+            ),
+        )
         with doing(f"{label}: accounting for queues and writing the tables"):
             summary = run.write_results(timeline)
     return row(summary, run.path)

@@ -15,7 +15,8 @@ import msgspec
 
 from testbed.cli.contest import row
 from testbed.cli.live import LiveView, watching
-from testbed.cli.output import doing, note
+from testbed.cli.output import note
+from testbed.cli.working import aside
 from testbed.files.faults import effect_sentence, lost_in_the_dark
 from topologies.errors import CheckError, StalledError, UsageError
 
@@ -105,15 +106,19 @@ class Stage:
         network = self.network(attempt)
         if self._machine is None:
             self._machine = _examine(network)
-        with doing(f"{attempt.contender.label}: predicting"):
-            ideal = _predict(attempt, None, faults)
-            dilation = self._dilate(attempt, self._machine.capacity, ideal)
+        label, capacity = attempt.contender.label, self._machine.capacity
+        ideal = aside(f"{label}: predicting", lambda: _predict(attempt, None, faults))
+        dilation = aside(
+            f"{label}: choosing how slow to run", lambda: self._dilate(attempt, capacity, ideal)
+        )
         note(
             f"{attempt.contender.label}: {dilation.factor:g} times slower than the fabric "
             f"({dilation.bound_by}), {float(f'{dilation.expected_wall_s:.2g}'):g} s on the wall"
         )
-        with doing(f"{attempt.contender.label}: predicting with these frames"):
-            predicted = _predict(attempt, dilation, faults)
+        predicted = aside(
+            f"{label}: predicting with these frames",
+            lambda: _predict(attempt, dilation, faults),
+        )
         if self._dry:
             return {
                 "status": "not run",

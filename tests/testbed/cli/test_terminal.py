@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+import threading
+import time
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from documented import ROOT
 
-from testbed.cli.output import doing, print_records
+from testbed.cli.output import print_records
+from testbed.cli.working import abandoned, aside, doing
+from topologies import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 COLUMNS = [
@@ -19,8 +29,17 @@ COLUMNS = [
     ("second", "the second number", str),
     ("never", "never known", str),
 ]
+# a shell's background jobs ignore Ctrl-C, and what they start inherits that
+_LISTENING = """import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import fluxbed
+fluxbed.main()"""
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 RECORDS = [{"name": f"n{k}", "first": k, "second": 10**k} for k in range(3)]
+
+
+def fail(error: BaseException) -> NoReturn:
+    raise error
 
 
 @pytest.fixture
@@ -91,3 +110,54 @@ def test_ctrl_c_gets_one_sentence(
     else:
         assert outcome == (130, "", "fluxbed: interrupted; nothing of it is left running\n")
         assert not run.exists()
+
+
+def test_work_aside_returns_raises_and_is_left_alone_when_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert aside("counting", lambda: 3) == 3
+    with pytest.raises(UsageError, match="no such thing"):
+        aside("failing", partial(fail, UsageError("no such thing", "here", "of a test", "pass")))
+    assert not abandoned()
+    go_on = threading.Event()
+
+    @contextmanager
+    def interrupted(_what: str) -> Iterator[None]:
+        yield fail(KeyboardInterrupt())
+
+    monkeypatch.setattr("testbed.cli.working.doing", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        aside("waiting", go_on.wait)
+    assert abandoned()
+    go_on.set()
+    deadline = time.monotonic() + 60
+    while abandoned():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_ctrl_c_is_heard_while_compiled_code_runs(step: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["-t", "rails,delay=1us", "-s", "rotor-direct", "-n", "2000", "-o", str(run)]
+    process = subprocess.Popen(  # noqa: S603 (our own interpreter)
+        [sys.executable, "-c", _LISTENING, "simulate", str(step), *words],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not (run / "workload.jsonl").is_file():  # then it simulates, for minutes
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, out) == (130, "")
+    assert err == f"fluxbed: interrupted; what was done until then is in {run}\n"
