@@ -21,7 +21,7 @@ __all__ = ["LEAST_EXECUTIONS", "median_interval", "together"]
 
 _LEVEL: Final = 0.95
 LEAST_EXECUTIONS: Final = 6
-_COUNTED: Final = frozenset({"dropped", "lost_bytes"})  # one of them is one too many
+_COUNTED: Final = frozenset({"dropped", "drops", "lost_bytes"})  # one of them is one too many
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
@@ -48,13 +48,9 @@ def together(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     if len(rows) == 1:
         return dict(rows[0])
-    merged: dict[str, Any] = {}
-    for key, first in rows[0].items():
-        values: list[Any] = [row.get(key) for row in rows]
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            merged[key] = sum(values) if key in _COUNTED else median(values)
-        else:
-            merged[key] = first if all(value == first for value in values) else None
+    merged = {
+        key: _merged([row.get(key) for row in rows], counted=key in _COUNTED) for key in rows[0]
+    }
     times = [row.get("iteration_ns") for row in rows]
     known = [time for time in times if time is not None]
     merged["interval_ns"] = median_interval(known) if len(known) == len(rows) else None
@@ -64,3 +60,15 @@ def together(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if None not in (kept := [row.get("pace_kept") for row in rows]):
         merged["pace_kept"] = all(kept)
     return {**merged, "executions": list(rows)}
+
+
+def _merged(values: Sequence[Any], *, counted: bool) -> Any:  # noqa: ANN401 (what JSON can say)
+    """Return one value for all: a median, or a sum where things are counted; also within tables."""
+    first = values[0]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        whole = all(isinstance(value, int) for value in values)
+        middle = round(median(values)) if whole else median(values)
+        return sum(values) if counted else middle
+    if all(isinstance(value, dict) and value.keys() == first.keys() for value in values):
+        return {key: _merged([value[key] for value in values], counted=counted) for key in first}
+    return first if all(value == first for value in values) else None

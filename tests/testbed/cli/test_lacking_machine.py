@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from testbed.emulator import bpf, capabilities, crossbar
+from testbed.emulator import bpf, capabilities, crossbar, netns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(shutil, "which", lambda tool: f"/usr/bin/{tool}")
     monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None)
-    monkeypatch.setattr(capabilities, "leave_netns", lambda: None)
-    monkeypatch.setattr(capabilities, "ip_batch", lambda *_: None)
+    monkeypatch.setattr(netns, "leave_netns", lambda: None)
+    monkeypatch.setattr(netns, "ip_batch", lambda *_: None)
     return monkeypatch
 
 
@@ -69,14 +69,14 @@ def no_clsact(patch: pytest.MonkeyPatch) -> None:
         crossbar._attach(Kernel(), 1, 0)
 
     patch.setattr(Attached, "attach", attach)
-    patch.setattr(capabilities, "Crossbar", Attached)
+    patch.setattr(crossbar, "Crossbar", Attached)
 
 
 def no_realtime(patch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    patch.setattr(capabilities, "Crossbar", Attached)
+    patch.setattr(crossbar, "Crossbar", Attached)
     patch.setattr(os, "sched_setscheduler", refused)
 
 
@@ -84,7 +84,7 @@ def no_links(patch: pytest.MonkeyPatch) -> None:
     def refused() -> None:
         raise OSError(errno.EPERM, "unshare: Operation not permitted")
 
-    patch.setattr(capabilities, "leave_netns", refused)
+    patch.setattr(netns, "leave_netns", refused)
 
 
 LACKING: dict[str, tuple[Callable[[Any], None], str]] = {
@@ -146,7 +146,7 @@ def test_either_version_of_control_groups_will_do(
     machine: pytest.MonkeyPatch, *, unified: bool, version: str
 ) -> None:
     exists = Path.exists
-    machine.setattr(capabilities, "Crossbar", Attached)
+    machine.setattr(crossbar, "Crossbar", Attached)
     machine.setattr(
         Path,
         "exists",

@@ -8,8 +8,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
+import msgspec
 import pytest
 from output_schemas import SCHEMAS, conforms
+
+from testbed.cli.repeats import together
+from testbed.files.summary import Drops, Percentiles, Summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,6 +96,34 @@ def test_json_conforms_and_csv_has_the_same(
             if key != "run":
                 expected = json.dumps(value) if isinstance(value, dict | list) else value
                 assert row[key] == ("" if expected is None else str(expected)), key
+
+
+def test_executions_together_are_a_row_of_run() -> None:
+    def row(number: int) -> dict[str, Any]:
+        summary = Summary(
+            scheduler="flux",
+            status="ok",
+            iteration_ns=1000.0 + number,
+            iterations_ns=[number, None],
+            nic_peak_bytes_eager=2 * number + 1,
+            messages=8,
+            drops=Drops(dark=number, unconnected=0),
+            schedule_error_ns=Percentiles(p50=1.5 + number, p99=None if number else 2.5),
+            lost_bytes=number,
+            pace_kept=True,
+        )
+        facts = {"difference": 0.001 * number, "dropped": number, "overload": [], "dilation": 13.0}
+        return msgspec.to_builtins(summary) | facts | {"run": f"o/flux-{number}", "wall_s": 2.5}
+
+    merged = together([row(0), row(1), row(1), row(2)])
+    conforms("run", [merged])
+    assert merged["nic_peak_bytes_eager"] == 3
+    assert merged["drops"] == {"dark": 4, "unconnected": 0, "conflict": None, "queue": None}
+    assert merged["schedule_error_ns"] == {"p50": 2.5, "p99": None}
+    assert (merged["messages"], merged["lost_bytes"], merged["dropped"]) == (8, 4, 4)
+    merged = together([row(0), row(1)])
+    assert merged["nic_peak_bytes_eager"] == 2
+    conforms("run", [merged])
 
 
 def test_what_clean_removed(fluxbed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
