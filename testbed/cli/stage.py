@@ -88,7 +88,8 @@ class Stage:
             from testbed.emulator.network import EmulatedFabric
 
             fabric = attempt.job.fabric
-            note(f"building {fabric.nodes} hosts on {len(fabric.planes)} planes")
+            links = sum(plane.ports for plane in fabric.planes)
+            note(f"building {fabric.nodes} hosts on {len(fabric.planes)} planes, {links:,} links")
             run_id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
             self._network = self._stack.enter_context(EmulatedFabric(fabric, run_id))
         return self._network

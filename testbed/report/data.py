@@ -194,21 +194,20 @@ def _queue_lines(
     """
     inside = (queues["t_ns"] >= excerpt.begin_ns) & (queues["t_ns"] < excerpt.end_ns)
     crowd = -(-int(inside.sum()) // most)
-    found: list[list[dict[str, Any]]] = []
-    for node in range(nodes):
-        mine = queues["node"] == node
-        lines = []
-        for dst in np.unique(queues["dst"][mine]).tolist():
-            line = np.flatnonzero(mine & (queues["dst"] == dst))
-            first, last = np.searchsorted(
-                queues["t_ns"][line], [excerpt.begin_ns, excerpt.end_ns]
-            ).tolist()
-            rows = line[max(first - 1, 0) : last + 1]  # with what waits as it begins and ends
-            if queues["bytes"][rows].any():
-                rows = _fullest(rows, queues["bytes"], crowd)
-                times, sizes = queues["t_ns"][rows], queues["bytes"][rows]
-                lines.append(
-                    {"dst": dst, "t": _packed(times, "<f8"), "bytes": _packed(sizes, "<f8")}
-                )
-        found.append(lines)
+    found: list[list[dict[str, Any]]] = [[] for _ in range(nodes)]
+    pair = queues["node"] * nodes + queues["dst"]
+    order = np.argsort(pair, kind="stable")
+    pairs, begins = np.unique(pair[order], return_index=True)
+    for number, line in zip(pairs.tolist(), np.split(order, begins)[1:], strict=True):
+        span = [excerpt.begin_ns, excerpt.end_ns]
+        first, last = np.searchsorted(queues["t_ns"][line], span).tolist()
+        rows = line[max(first - 1, 0) : last + 1]  # with what waits as it begins and ends
+        if queues["bytes"][rows].any():
+            rows = _fullest(rows, queues["bytes"], crowd)
+            times, sizes = (
+                _packed(queues["t_ns"][rows], "<f8"),
+                _packed(queues["bytes"][rows], "<f8"),
+            )
+            node, dst = divmod(number, nodes)
+            found[node].append({"dst": dst, "t": times, "bytes": sizes})
     return found

@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.model.metrics import merged
-from testbed.files.excerpt import begin_times, choose_excerpt
+from testbed.files.excerpt import Excerpt, begin_times, choose_excerpt
 from testbed.files.rundir import read_run
 from testbed.files.verify import check_run_directory
 from testbed.report import render, rewrite_timeline, write_comparison, write_report
 from testbed.report.charts import columns, histogram, ticks
 from testbed.report.circuits import circuit_uses
-from testbed.report.data import plane_shares, tiles, viewer_data
+from testbed.report.data import _queue_lines, plane_shares, tiles, viewer_data
 from testbed.report.intervals import without
 from topologies import UsageError
 
@@ -113,7 +113,7 @@ def test_the_viewer_is_given_every_interval(runs: list[Path]) -> None:
         assert by_kind["circuit"] == len(tables["circuits"]["plane"]) + made
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(data=st.data())
 def test_a_part_of_a_run_is_that_part_and_says_so(data: Any, runs: list[Path]) -> None:
     run = read_run(data.draw(st.sampled_from(runs)))
@@ -190,6 +190,17 @@ def test_no_peak_is_lost_where_queues_are_thinned(runs: list[Path]) -> None:
     if thinned["span"] == all_of_it["span"]:
         assert peaks(thinned) == peaks(all_of_it)
     assert points(thinned) < points(all_of_it)
+
+
+def test_where_nothing_ever_waits_there_are_no_queues() -> None:
+    whole = Excerpt(begin_ns=0, end_ns=9, intervals=1, drawn=1)
+    empty = {name: np.zeros(0, np.int64) for name in ("node", "dst", "t_ns", "bytes")}
+    assert _queue_lines(empty, 3, whole, 10) == [[], [], []]
+    still = {name: np.zeros(2, np.int64) for name in empty} | {"dst": np.ones(2, np.int64)}
+    assert _queue_lines(still, 3, whole, 10) == [[], [], []]
+    waiting = still | {"bytes": np.array([5, 0])}
+    (line,) = _queue_lines(waiting, 3, whole, 10)[0]
+    assert line["dst"] == 1
 
 
 def test_the_page_of_a_part_says_how_to_see_the_rest(
