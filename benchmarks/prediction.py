@@ -178,10 +178,11 @@ def slowed(fabric: Fabric, delay_ns: int) -> Fabric:
 
 def measure_all(options: argparse.Namespace, known: set[tuple[Any, ...]]) -> None:
     """Measure what is not known yet and append it to the file."""
+    run_id = f"prediction-{os.getpid()}"
     for name in options.workloads:
         graph = graph_of(name, options.compute_scale)
         plainest = build_fabric(options.topology, graph.nodes)
-        with EmulatedFabric(plainest, "prediction") as network:
+        with EmulatedFabric(plainest, run_id) as network:
             for tau, chosen in itertools.product(options.taus, options.schedulers):
                 key = (name, chosen, tau)
                 delay_ns = parse_duration_ns(tau)
