@@ -11,6 +11,7 @@ from scheduler.bounds import lower_bound_ns
 from scheduler.kernel import register_warm_up
 from scheduler.model.problem import Problem
 from scheduler.model.taskgraph import MARKER, MESSAGE, Arcs, TaskGraph
+from scheduler.phases import PhaseProgram
 from topologies.rails import rails
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def compile_kernels() -> None:
 
     problem = _smallest_problem()
     lower_bound_ns(problem.graph, problem.fabric)
+    PhaseProgram(problem.graph, problem.fabric, [0]).shortest(1, 10**6)
     search = Search(problem, steps=100)
     search.target_ns = 0.0
     search.seed()
