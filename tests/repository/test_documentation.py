@@ -75,3 +75,17 @@ def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "lets a compiled scheduler decide" in (tmp_path / "html/index.html").read_text("utf-8")
+
+
+def test_every_option_is_documented() -> None:
+    pages = "".join(page.read_text("utf-8") for page in (REPOSITORY / "README.md", *PAGES))
+    everywhere = {"--help", "--output", "--topology", "--plan", "--scheduler", "--iterations"}
+    context = click.Context(cli)
+    for verb in cli.list_commands(context):
+        command = cli.get_command(context, verb)
+        assert command is not None
+        for parameter in command.params:
+            options = {option for option in parameter.opts if option.startswith("--")}
+            assert options <= everywhere or any(
+                re.search(rf"{option}(?![a-z-])", pages) for option in options
+            ), f"{verb} {options}"
