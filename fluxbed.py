@@ -46,6 +46,7 @@ _API: Final = {
     "Reactive": "scheduler.policies.base",
     "kernel": "scheduler.kernel",
     "Blob": "testbed.traces.sources",
+    "Busy": "testbed.traces.capture",
     "Call": "testbed.traces.capture",
     "Enter": "testbed.traces.capture",
     "Group": "scheduler.model.workload",
