@@ -19,5 +19,6 @@ def meant(word: str, known: Iterable[str], otherwise: str) -> str:
     >>> meant("nope", ["flux", "static"], "choose one of them")
     'choose one of them'
     """
-    near = get_close_matches(word.lower(), list(known), n=1)
-    return f"did you mean {near[0]}?" if near else otherwise
+    by_lower = {name.lower(): name for name in known}
+    near = get_close_matches(word.lower(), list(by_lower), n=1)
+    return f"did you mean {by_lower[near[0]]}?" if near else otherwise

@@ -14,6 +14,7 @@ import numpy as np
 
 from scheduler.model.flows import GATE, Flows, divide, join, pairs, require_countable
 from topologies.errors import UsageError
+from topologies.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -370,5 +371,6 @@ def find_algorithm(kind: str, name: str) -> Algorithm:
     named = ALGORITHMS[kind]
     if name not in named:
         why = f"the algorithms of {kind} are {', '.join((*named, 'hierarchical:GPUS'))}"
-        raise UsageError(f"there is no algorithm {name!r}", kind, why, "choose one of them")
+        fix = meant(name, named, "choose one of them")
+        raise UsageError(f"there is no algorithm {name!r}", kind, why, fix)
     return named[name]

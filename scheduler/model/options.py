@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler.model.collectives import ALGORITHMS, find_algorithm
 from topologies.errors import UsageError
+from topologies.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +76,8 @@ def _kind(key: str) -> str:
     kind = key.partition("@")[0]
     if kind not in ALGORITHMS:
         why = f"the kinds of collective are {', '.join(ALGORITHMS)}"
-        raise UsageError(f"there is no collective {kind!r}", key, why, "choose one of them")
+        fix = meant(kind, ALGORITHMS, "choose one of them")
+        raise UsageError(f"there is no collective {kind!r}", key, why, fix)
     return kind
 
 

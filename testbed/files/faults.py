@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from topologies.errors import UsageError
 from topologies.registry import parse_spec
+from topologies.spelling import meant
 from topologies.units import format_bytes, format_duration, parse_duration_ns, parse_rate_bps
 
 if TYPE_CHECKING:
@@ -169,7 +170,8 @@ def parse_fault(text: str, fabric: Fabric) -> Fault:
     kind = kind.strip()
     if kind not in KINDS:
         why = f"the faults are {', '.join(KINDS)}"
-        raise UsageError(f"there is no fault {kind!r}", "--fault", why, f"write {_EXAMPLE}")
+        fix = meant(kind, KINDS, f"write {_EXAMPLE}")
+        raise UsageError(f"there is no fault {kind!r}", "--fault", why, fix)
     where = f"--fault {text}"
     given = _settings(f"{kind},{rest}", where) if colon and rest.strip() else {}
     needed, allowed = KINDS[kind]

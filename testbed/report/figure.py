@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import polars as pl
 
 from topologies.errors import UsageError
+from topologies.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -102,7 +103,8 @@ def compose(
     for name in (x, y, by, *facets, *(where or {})):
         if name not in frame.columns:
             why = f"the columns are {', '.join(frame.columns)}"
-            raise UsageError(f"there is no column {name!r}", "figure", why, "choose one of them")
+            fix = meant(name, frame.columns, "choose one of them")
+            raise UsageError(f"there is no column {name!r}", "figure", why, fix)
     if not frame[y].dtype.is_numeric():
         why = f"it is of type {frame[y].dtype}"
         raise UsageError(f"{y!r} has no numbers", "figure", why, "choose another -y")

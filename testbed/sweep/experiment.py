@@ -35,6 +35,7 @@ from testbed.files.rundir import sha256_of
 from testbed.sweep.point import Point, Value
 from topologies.errors import InputError
 from topologies.registry import BUILDERS, options_of
+from topologies.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -271,12 +272,14 @@ def _check_topology(options: Mapping[str, Any], place: str) -> None:
             if str(name).endswith(_FILES):
                 continue
             why = f"the topologies are {', '.join(BUILDERS)}"
-            raise InputError(f"there is no topology {name!r}", place, why, "choose one of them")
+            fix = meant(str(name), BUILDERS, "choose one of them")
+            raise InputError(f"there is no topology {name!r}", place, why, fix)
         for key in options:
             if key != "name" and key not in (known := options_of(name)):
                 why = f"the options of {name} are {', '.join(known)}"
                 what = f"topology has no option {key!r}"
-                raise InputError(what, place, why, "choose one of them")
+                fix = meant(key, known, "choose one of them")
+                raise InputError(what, place, why, fix)
 
 
 def _point(mode: str, settings: dict[str, Value], where: Path, digests: dict[str, str]) -> Point:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from topologies.errors import UsageError
+from topologies.spelling import meant
 
 __all__ = ["GPUS", "Clock", "Gpu", "find_gpu"]
 
@@ -37,7 +38,8 @@ def find_gpu(name: str) -> Gpu:
     """Return a GPU by name, in either case; raises `UsageError` where there is none."""
     if name.upper() not in GPUS:
         why = f"the GPUs are {', '.join(GPUS)}"
-        raise UsageError(f"there is no GPU {name!r}", "synth", why, "choose one of them")
+        fix = meant(name, GPUS, "choose one of them")
+        raise UsageError(f"there is no GPU {name!r}", "synth", why, fix)
     return GPUS[name.upper()]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from topologies.errors import InputError, UsageError
+from topologies.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -220,7 +221,8 @@ def find_model(spec: str | Mapping[str, Any] | Model) -> Model:
         return _from_mapping(_read(Path(spec)), spec)
     if spec not in PRESETS:
         why = f"the models are {', '.join(PRESETS)}, or a .toml file of dimensions"
-        raise UsageError(f"there is no model {spec!r}", "synth", why, "choose one of them")
+        fix = meant(spec, PRESETS, "choose one of them")
+        raise UsageError(f"there is no model {spec!r}", "synth", why, fix)
     return PRESETS[spec]
 
 

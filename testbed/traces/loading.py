@@ -32,6 +32,7 @@ from testbed.traces.pcap import Pcap
 from testbed.traces.simai import SimAi
 from testbed.traces.sources import Blob, digest, open_sources
 from topologies.errors import InputError, UsageError
+from topologies.spelling import meant
 from topologies.user_files import is_in_file, load_attribute
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _named(importer: str) -> Importer:
         return own
     if importer not in IMPORTERS:
         why = f"there are {', '.join(IMPORTERS)}"
-        fix = "choose one, or write my_trace.py:Class"
+        fix = meant(importer, IMPORTERS, "choose one, or write my_trace.py:Class")
         raise UsageError(f"no importer is called {importer!r}", "--from", why, fix)
     return IMPORTERS[importer]
 

@@ -260,7 +260,7 @@ def test_bad_workloads(bench: Any, make: Any, error: type[FluxbedError], sentenc
             (
                 "allreduce@tp: there is no collective 'allreduce', because the kinds of "
                 "collective are all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, "
-                "reduce, gather, scatter, barrier, send_recv: choose one of them"
+                "reduce, gather, scatter, barrier, send_recv: did you mean all_reduce?"
             ),
         ),
         (

@@ -184,6 +184,23 @@ def test_a_mistyped_verb_is_told_what_was_meant(fluxbed: Any) -> None:
     assert err.startswith("fluxbed: There is no verb 'xyzzy': choose one of doctor, inspect, ")
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["synth", "lama3-8b", "-o", "x.workload.jsonl"], "llama3-8b"),
+        (["synth", "llama3-8b", "--gpu", "h20", "-o", "x.workload.jsonl"], "H200"),
+        (["inspect", "STEP", "--from", "chakr"], "chakra"),
+        (["simulate", "STEP", "-t", RAILS, "-s", "flux", "--collective", "all_reduce=rng"], "ring"),
+    ],
+)
+def test_what_is_mistyped_is_told_what_was_meant(
+    fluxbed: Any, step: Path, words: list[str], name: str
+) -> None:
+    code, out, err = fluxbed(*(step if word == "STEP" else word for word in words))
+    assert (code, out) == (2, "")
+    assert err.endswith(f": did you mean {name}?\n")
+
+
 def test_a_mistyped_scheduler_is_told_what_was_meant(fluxbed: Any, step: Path) -> None:
     code, out, err = fluxbed("simulate", step, "-t", RAILS, "-s", "rotor-dircet")
     assert (code, out) == (2, "")
