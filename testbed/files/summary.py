@@ -48,6 +48,7 @@ __all__ = [
     "summary_schema",
 ]
 
+_MOST_UNLIKE: Final = 0.02
 _MEASURED_BELOW: Final = 0.999  # clocks and rates of an emulation are not exact
 
 Status: TypeAlias = Literal["ok", "failed", "stalled", "interrupted"]
@@ -189,11 +190,14 @@ def summarise(
         perturbed=graph.variation is not None,
         faulted=bool(faults),
         faults=list(faults),
-        remarks=_remarks(graph, timeline, metrics.iteration_ns, promised),
+        remarks=[
+            *_below_bound(graph, timeline, metrics.iteration_ns, promised),
+            *_unlike_ideal(predicted_ns, predicted_ideal_ns),
+        ],
     )
 
 
-def _remarks(
+def _below_bound(
     graph: TaskGraph, timeline: Timeline, iteration_ns: float | None, promised: Prediction
 ) -> list[str]:
     """Say where an iteration is shorter than its bound; a measured one may be by a little.
@@ -212,3 +216,13 @@ def _remarks(
     why = f"{timeline.iterations} iterations do not settle to the period that the bound is of"
     fix = "execute more with -n, or skip more with --skip"
     return [f"the iteration is {less} shorter than its lower bound, because {why}: {fix}"]
+
+
+def _unlike_ideal(predicted_ns: float | None, ideal_ns: float | None) -> list[str]:
+    """Say where what the emulation does differently from the ideal fabric shows."""
+    if not predicted_ns or not ideal_ns or abs(predicted_ns / ideal_ns - 1) <= _MOST_UNLIKE:
+        return []
+    more, far = predicted_ns > ideal_ns, abs(predicted_ns / ideal_ns - 1)
+    what = f"with this run's frames, guard and window of simultaneity {far:.1%} "
+    what += "more than the ideal iteration" if more else "less than the ideal iteration"
+    return [f"{what} is predicted: hold the measurement against predicted_iteration_ns"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scheduler.model.metrics import union_length_ns
 from scheduler.model.nic import account_nics
 from testbed.files.rundir import read_run
-from testbed.files.summary import summarise
+from testbed.files.summary import _unlike_ideal, summarise
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -136,3 +136,21 @@ def test_an_iteration_below_its_bound_is_remarked(tmp_path: Path, make_run: Any)
     assert remarks(1.0005) != []
     assert remarks(1.0005, origin="emulated") == []
     assert remarks(1.01, origin="emulated") != []
+
+
+@pytest.mark.parametrize(
+    ("predicted_ns", "ideal_ns", "words"),
+    [
+        (None, 100.0, None),
+        (100.0, None, None),
+        (101.0, 100.0, None),
+        (103.0, 100.0, "3.0% more than the ideal iteration is predicted"),
+        (60.0, 100.0, "40.0% less than the ideal iteration is predicted"),
+    ],
+)
+def test_an_emulation_unlike_the_ideal_fabric_is_remarked(
+    predicted_ns: float | None, ideal_ns: float | None, words: str | None
+) -> None:
+    found = _unlike_ideal(predicted_ns, ideal_ns)
+    assert len(found) == (words is not None)
+    assert words is None or words in found[0]
