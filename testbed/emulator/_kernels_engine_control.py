@@ -22,6 +22,7 @@ from scheduler.dispatch._kernels_columns import (
     PLANE_BASE,
     PLANE_DELAY,
     PLANE_DUPLEX,
+    PLANE_RATE,
     PLANE_SLOTS,
     R_CONTROL,
     R_GATHER,
@@ -33,6 +34,7 @@ from scheduler.dispatch._kernels_columns import (
 )
 from scheduler.dispatch._kernels_dispatch import dispatch, slot_start_ns
 from scheduler.dispatch._kernels_relays import CH_TASK, REACHED, append, has_room, link
+from scheduler.dispatch._kernels_rows import wire_ns
 from scheduler.kernel import lean_kernel
 from scheduler.model.taskgraph import COMPUTE, MARKER, MESSAGE
 from testbed.emulator._kernels_crossbar import darken_input, darken_output
@@ -361,8 +363,9 @@ def goes_on(engine: Engine, core: Core) -> bool:
         line = engine.ports[port]
         if line[LENGTH] == 0 or line[DUE] > until_ns or line[AGAIN] != NONE:
             continue
-        task = engine.tasks[line[QUEUE]]
-        if task[SENT] + line[LENGTH] == task[SIZE]:
+        task, rate_bps = engine.tasks[line[QUEUE]], core.planes[line[PLANE], PLANE_RATE]
+        rest = task[SIZE] - task[SENT] - line[LENGTH]
+        if line[DUE] + wire_ns(rest, rate_bps) <= until_ns:
             return True
     return False
 
