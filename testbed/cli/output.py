@@ -6,15 +6,14 @@ import csv
 import json
 import re
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Column", "format_option", "note", "print_records", "progress_line"]
+__all__ = ["Column", "format_option", "note", "print_records"]
 
 Column: TypeAlias = "tuple[str, str, Callable[[Any], str]]"
 """A column of a table: the record's key, the heading with its unit, and how a value is written."""
@@ -102,17 +101,3 @@ def print_records(
         )
     else:
         _print_table(records, columns)
-
-
-@contextmanager
-def progress_line() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows the present state: one moving line, or nothing off a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _text: None
-        return
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(Text(""), console=Console(stderr=True), transient=True, refresh_per_second=5) as live:
-        yield lambda text: live.update(Text(text, no_wrap=True, overflow="ellipsis"))

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from testbed.cli.output import Column, format_option, note, print_records, progress_line
+from testbed.cli.output import Column, format_option, note, print_records
+from testbed.cli.working import progress_line
 from topologies.errors import UsageError
 from topologies.units import format_duration
 

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["abandoned", "aside", "doing"]
+    from rich.live import Live
+
+__all__ = ["abandoned", "aside", "doing", "progress_line"]
 
 T = TypeVar("T")
 
+_lines: Final[list[Live]] = []  # that move already
 _at_work: Final[set[Future[Any]]] = set()
 
 
@@ -47,7 +50,7 @@ def doing(what: str) -> Iterator[None]:
 
     Off a terminal nothing is said.
     """
-    if not sys.stderr.isatty():
+    if _lines or not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
@@ -68,3 +71,24 @@ def doing(what: str) -> Iterator[None]:
         refresh_per_second=4,
     ):
         yield
+
+
+@contextmanager
+def progress_line() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows the present state: one moving line, or nothing off a terminal.
+
+    While it does, `doing` says nothing.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _text: None
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(Text(""), console=Console(stderr=True), transient=True, refresh_per_second=5) as live:
+        _lines.append(live)
+        try:
+            yield lambda text: live.update(Text(text, no_wrap=True, overflow="ellipsis"))
+        finally:
+            _lines.remove(live)

@@ -16,7 +16,7 @@ import pytest
 from documented import ROOT
 
 from testbed.cli.output import print_records
-from testbed.cli.working import abandoned, aside, doing
+from testbed.cli.working import abandoned, aside, doing, progress_line
 from topologies import UsageError
 
 if TYPE_CHECKING:
@@ -90,6 +90,13 @@ def test_a_terminal_is_told_what_is_done(terminal: Any, capsys: pytest.CaptureFi
     out, err = capsys.readouterr()
     assert out == ""
     assert "flux: planning, 0 s" in err
+    with progress_line() as line:
+        line("run: 1 of 3 points")
+        with doing("flux: planning"):
+            pass
+    err = capsys.readouterr().err
+    assert "run: 1 of 3 points" in err
+    assert "planning" not in err
 
 
 @pytest.mark.parametrize("where", ["contest.prepare", "simulate.doing"])
