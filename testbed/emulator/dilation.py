@@ -158,7 +158,7 @@ def choose(
         chosen = _two_digits(chosen * _STEP)
     # some slots fit to the ns, at any dilation, and some policies never decide twice alike: what
     # these frames do then is the prediction
-    return dilation(first, bound_by)
+    return dilation(first, f"{bound_by}, unsteady decisions" if reactive else bound_by)
 
 
 class _Held(TypedDict):

@@ -275,3 +275,20 @@ def test_a_reactive_program_is_slowed_until_lateness_does_not_decide() -> None:
     assert choose(graph, fabric, program, unhurried, iterations=2).bound_by != "late decisions"
     assert choose(graph, fabric, program, CAPACITY, factor=10.0, iterations=2).gather_ns == 10_000
     assert choose(graph, fabric, program, CAPACITY, factor=1.0, iterations=2).gather_ns == 40_000
+
+
+def test_a_reactive_program_that_stays_unsteady_says_so() -> None:
+    # node 1 asks 1 ns too early to be taken together with node 0, which would then go first
+    build = Builder(3)
+    for source, asks_ns, work_ns in ((0, 210_001, 0), (1, 200_000, 3_000_000)):
+        before = build.compute(source, asks_ns)
+        asks = build.message(source, 2, 1_000_000, build.op(), group=source)
+        after = build.compute(source, work_ns)
+        build.arc(before, asks)
+        build.arc(asks, after)
+        build.arc(after, before, distance=1)
+    graph, fabric = build.graph(), rails(nodes=3, planes=1, delay_ns=100_000)
+    program = Greedy().plan(Problem(graph=graph, fabric=fabric))
+    chosen = choose(graph, fabric, program, CAPACITY, iterations=2)
+    assert chosen.bound_by.endswith(", unsteady decisions")
+    assert choose(graph, fabric, program, CAPACITY, factor=9.0, iterations=2).bound_by == "given"
