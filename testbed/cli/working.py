@@ -37,6 +37,8 @@ def aside(what: str, work: Callable[[], T]) -> T:
             return future.result()
     finally:
         executor.shutdown(wait=False)
+        if future.done():  # what it calls back may come a moment after its result
+            _at_work.discard(future)
 
 
 def abandoned() -> bool:
