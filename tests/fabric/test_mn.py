@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.emulator.mininet_topology import pairing
+from topologies.matchings import node_matchings
 
 REPOSITORY = Path(__file__).parents[2]
 MN = Path(sys.executable).with_name("mn")
@@ -100,3 +101,26 @@ def test_pairs_are_pairs(ports: int, plane: int) -> None:
     ends = [end for pair in pairs for end in pair]
     assert len(set(ends)) == len(ends) == ports - ports % 2
     assert plane == 0 or ports <= 2 * plane or set(pairs) != set(pairing(ports, plane - 1))
+
+
+def test_a_rotor_turns_through_its_own_matchings_only() -> None:
+    typed = """
+        pingall
+        py p0.turn(2)
+        pingall
+        py p0.connect(0, 2)
+        py p0.turn(3)
+    """
+    done = mn("--topo", "rotor,nodes=4,matchings=3,duplex=yes", typed=textwrap.dedent(typed))
+    said = done.stdout + done.stderr
+    tables = reached(said)
+    for number, rows in ((0, tables[:4]), (2, tables[4:])):
+        partner = node_matchings(4, duplex=True)[number]
+        others = [[f"h{far}" for far in range(4) if far != node] for node in range(4)]
+        assert rows == [
+            [far if far == f"h{partner[node]}" else "X" for far in others[node]]
+            for node in range(4)
+        ]
+    assert "this switch makes no single circuit, because its 3 matchings are fixed" in said
+    assert "no matching 3, because it has 3, numbered from 0" in said
+    assert "would clean" not in said
