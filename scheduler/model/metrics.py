@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scheduler.model.nic import wire_ns
-from scheduler.model.taskgraph import COMPUTE, MESSAGE
+from scheduler.model.taskgraph import COMPUTE, csr
 from scheduler.model.timeline import NONE
 
 if TYPE_CHECKING:
@@ -181,17 +181,26 @@ def _exposed(
     count = timeline.iterations - skip
     if window[1] <= window[0] or count <= 0 or not rank_to_node:
         return None
-    tile = timeline.iterations
-    kind, stream = np.tile(graph.kind, tile), np.tile(graph.stream, tile)
-    src, dst, rank = np.tile(graph.src, tile), np.tile(graph.dst, tile), np.tile(graph.rank, tile)
-    message = kind == MESSAGE
-    computing = (kind == COMPUTE) & (stream >= 0)  # what runs inside a collective is no compute
+    messages, computing = graph.messages, graph.kind == COMPUTE
+    own = np.flatnonzero(computing & (graph.stream >= 0) & (graph.rank >= 0))  # not in a collective
+    begin = np.clip(timeline.ready_ns.reshape(-1, graph.tasks), *window)
+    work = np.clip(timeline.start_ns.reshape(-1, graph.tasks), *window)
+    end = np.clip(timeline.end_ns.reshape(-1, graph.tasks), *window)
+    ends_of = np.concatenate([graph.src[messages], graph.dst[messages]])
+    touching = _listed(ends_of, np.tile(messages, 2), graph.nodes)
+    computed = _listed(graph.rank[own], own, max(len(rank_to_node), graph.rank.max(initial=-1) + 1))
     total = 0
-    for number, node in enumerate(rank_to_node):
-        mine = message & ((src == node) | (dst == node))
-        work = computing & (rank == number)
-        begin = np.clip(timeline.ready_ns[mine], *window), np.clip(timeline.start_ns[work], *window)
-        end = np.clip(timeline.end_ns[mine], *window), np.clip(timeline.end_ns[work], *window)
-        both = union_length_ns(np.concatenate(begin), np.concatenate(end))
-        total += both - union_length_ns(begin[1], end[1])
+    for rank, node in enumerate(rank_to_node):
+        sent, done = touching[node], computed[rank]
+        both = union_length_ns(
+            np.concatenate([begin[:, sent].ravel(), work[:, done].ravel()]),
+            np.concatenate([end[:, sent].ravel(), end[:, done].ravel()]),
+        )
+        total += both - union_length_ns(work[:, done].ravel(), end[:, done].ravel())
     return total / len(rank_to_node) / count
+
+
+def _listed(rows: Int64s, values: Int64s, count: int) -> list[Int64s]:
+    """Return the values of each row."""
+    pointers, listed = csr(rows, values, count)
+    return np.split(listed, pointers[1:-1])
