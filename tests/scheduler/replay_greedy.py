@@ -1,9 +1,9 @@
 """The second replay of `greedy`: on-demand circuits with keep-alive, in plain Python.
 
-It shares no code with the dispatcher, the policy or the simulator. Planes change port by port (not
-all-stop) and none is a packet switch. The controller decides of what it hears within `gather_ns`
-of the first thing at once, when nothing more happens by then: first of arrivals, then of messages
-that became ready; each by task.
+It shares no code with the dispatcher, the policy or the simulator. Packet switches carry nothing:
+no circuit can be asked of them. The controller decides of what it hears within `gather_ns` of the
+first thing at once, when nothing more happens by then: first of arrivals, then of messages that
+became ready; each by task.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ class Greedy:
                     if what == HEARD:
                         self.arrived(message)
                     else:
-                        self.waiting.append(message)
-                        self.place(message)
+                        self.asked(message)
 
     def hear(self, what: int, message: int) -> None:
         if not self.news:
@@ -78,11 +77,17 @@ class Greedy:
         heard = self.clock.now + self.fabric.notify_ns
         self.clock.at(heard, lambda: self.hear(ASKED, message), (ASKED, message))
 
+    def asked(self, message: int) -> None:
+        self.waiting.append(message)
+        self.place(message)
+
     def place(self, message: int) -> None:
         """Idle circuits that stand, then idle ports, then duplex circuits busy the other way."""
         source, target = self.ends(message)
         for turn in range(3):
             for k, plane in enumerate(self.fabric.planes):
+                if plane.kind == "eps":
+                    continue
                 for a in self.fabric.ports_of(k, source):
                     for b in self.fabric.ports_of(k, target):
                         wanted = plane.uses(Circuit(a, b))
@@ -98,15 +103,21 @@ class Greedy:
                             return
 
     def light(self, k: int, wanted: frozenset[Port]) -> bool:
-        """Make a circuit unless that takes the light from somebody."""
+        """Make a circuit unless that takes the light from somebody.
+
+        An all-stop plane makes its other circuits anew as well.
+        """
         if wanted in self.stands[k]:
             return True
+        plane = self.fabric.planes[k]
         lost = {held for held in self.stands[k] if held & wanted}
-        if any(self.users[k, port] for held in lost for port in held):
+        dark = set(self.stands[k]) if plane.all_stop else lost
+        if any(self.users[k, port] for held in dark for port in held):
             return False
         self.stands[k] = (self.stands[k] - lost) | {wanted}
-        dark = self.clock.now + self.fabric.control_ns
-        self.up[k, wanted] = dark + self.fabric.planes[k].delay_ns
+        up = self.clock.now + self.fabric.control_ns + plane.delay_ns
+        for circuit in self.stands[k] if plane.all_stop else [wanted]:
+            self.up[k, circuit] = up
         return True
 
     def send(self, message: int, k: int, port: int, circuit: frozenset[Port]) -> None:
@@ -140,6 +151,9 @@ class Greedy:
         for node in (source, target):
             rounds.append(lambda m, node=node: self.ends(m)[0] == node)
             rounds.append(lambda m, node=node: self.ends(m)[1] == node)
+        if any(plane.all_stop for plane in self.fabric.planes):  # all of it may be free to change
+            nodes = range(self.fabric.nodes)
+            rounds += [lambda m, node=node: self.ends(m)[0] == node for node in nodes]
         for wanted in rounds:
             for other in [m for m in self.waiting if wanted(m)]:
                 self.place(other)

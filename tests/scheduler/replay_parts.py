@@ -57,6 +57,15 @@ class Clock:
         assert time >= self.now, "the past cannot be changed"
         heapq.heappush(self._queue, (time, rank, next(self._number), function))
 
+    def next_ns(self) -> int | None:
+        """Return the time of the next function, None without one."""
+        return self._queue[0][0] if self._queue else None
+
+    def run_until(self, time: int) -> None:
+        """Run what is due by then, also what that makes due."""
+        while self.goes_on_by(time):
+            self.step()
+
     def run(self, most: int | None = None) -> None:
         """Run until nothing is left, or `most` functions have run: then it is a `TooLongError`."""
         for number in count():

@@ -1,13 +1,13 @@
 """Everything that holds of any scheduler on any workload, in one function.
 
-`complaints` plans, checks the plan, simulates, checks what was recorded, holds it against the lower
+`judge` plans, checks the plan, simulates, checks what was recorded, holds it against the lower
 bound and against the second replay; it returns what is wrong. A scheduler may refuse a fabric that
 it cannot serve, in a sentence.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scheduler.bounds import lower_bound_ns
 from scheduler.check import check_plan
@@ -19,6 +19,10 @@ from scheduler.policies.registry import BUILT_IN, find
 from tests.scheduler.instances import random_dag, random_fabric, training
 from tests.scheduler.replay import replay
 from tests.scheduler.replay_greedy import replay_greedy
+from tests.scheduler.replay_parts import TooLongError
+from tests.scheduler.replay_prefetch import replay_prefetch
+from tests.scheduler.replay_shared import replay_shared
+from tests.scheduler.replay_two_hops import replay_two_hops
 from topologies import UsageError
 
 if TYPE_CHECKING:
@@ -28,11 +32,23 @@ if TYPE_CHECKING:
     from tests.scheduler.replay_parts import Replay
     from topologies import Fabric
 
-__all__ = ["SCHEDULERS", "complaints", "workload"]
+__all__ = ["SCHEDULERS", "TUNED", "Verdict", "judge", "workload"]
 
 SCHEDULERS = tuple(name for name in BUILT_IN if name != "flux-exact")  # it needs an extra
+TUNED = tuple(
+    f"{name}-tuned" for name in SCHEDULERS if {"slot_ns", "phase_ns"} <= find(name).params.keys()
+)
 ITERATIONS = 3
 BUDGET_S = 0.01
+REACTIVE = {"greedy": replay_greedy, "prefetch": replay_prefetch}
+
+
+class Verdict(NamedTuple):
+    """What is wrong, [] if nothing; whether the plan was refused, or held against a replay."""
+
+    complaints: list[str]
+    refused: bool = False
+    replayed: bool = False
 
 
 def workload(seed: int) -> tuple[TaskGraph, Fabric]:
@@ -41,14 +57,14 @@ def workload(seed: int) -> tuple[TaskGraph, Fabric]:
     return graph, random_fabric(seed, graph.nodes, plain=seed % 2 == 0)
 
 
-def complaints(spec: str, graph: TaskGraph, fabric: Fabric) -> list[str]:
-    """Return what is wrong with a scheduler's plan and its execution; [] if nothing is."""
+def judge(spec: str, graph: TaskGraph, fabric: Fabric) -> Verdict:
+    """Say what is wrong with a scheduler's plan and its execution; [] if nothing is."""
     scheduler = find(spec)
     fabric = scheduler.fabric_for(fabric)
     try:
         program = scheduler.plan(Problem(graph=graph, fabric=fabric, budget_s=BUDGET_S))
     except UsageError:
-        return []
+        return Verdict([], refused=True)
     found = [str(violation) for violation in check_plan(program, graph, fabric)]
     timeline = simulate(graph, fabric, program, iterations=ITERATIONS)
     moved = check_transfers(graph, fabric, program, timeline, tolerance_ns=0, quantum_bytes=0)
@@ -63,19 +79,25 @@ def complaints(spec: str, graph: TaskGraph, fabric: Fabric) -> list[str]:
     if end_ns < (ITERATIONS - 1) * bound.value_ns - 1:  # iterations may overlap by one
         found.append(f"{ITERATIONS} iterations end at {end_ns}, one takes {bound.value_ns}")
     other = _replayed(spec, graph, fabric, program)
-    return found + ([] if other is None else _differences(timeline, other))
+    if other is not None:
+        found += _differences(timeline, other)
+    return Verdict(found, replayed=other is not None)
 
 
 def _replayed(spec: str, graph: TaskGraph, fabric: Fabric, program: Program) -> Replay | None:
-    """Execute once more by the second replay; None where it does not know the kind."""
-    packets = any(plane.kind == "eps" for plane in fabric.planes)
+    """Execute once more by the second replay; None where plain Python takes ages for it."""
     if isinstance(program, OrderedProgram):
         return replay(graph, fabric, program, iterations=ITERATIONS)
-    if isinstance(program, TimedProgram):
-        known = program.routing == "direct" and not packets
-        return replay(graph, fabric, program, iterations=ITERATIONS) if known else None
-    known = spec == "greedy" and not packets and not any(p.all_stop for p in fabric.planes)
-    return replay_greedy(graph, fabric, iterations=ITERATIONS) if known else None
+    if not isinstance(program, TimedProgram):
+        return REACTIVE[spec](graph, fabric, iterations=ITERATIONS)
+    try:
+        if program.routing != "direct":
+            return replay_two_hops(graph, fabric, program, iterations=ITERATIONS, quantum_bytes=0)
+        if any(plane.kind == "eps" for plane in fabric.planes):
+            return replay_shared(graph, fabric, program, iterations=ITERATIONS)
+        return replay(graph, fabric, program, iterations=ITERATIONS)
+    except TooLongError:
+        return None
 
 
 def _differences(timeline: Timeline, other: Replay) -> list[str]:
