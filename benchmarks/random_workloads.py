@@ -4,9 +4,9 @@
 
 Two of three are like training (TP, DP, PP, EP in random proportions), the others DAGs without
 symmetry, on random fabrics: directed, duplex, all-stop, several ports per node, packet planes,
-uneven rates, control and notification delays. Each goes through every scheduler, and
-every fourth through one of the tuned ones, which take as long as all the others together. A line of the log is one workload: the same command goes on after an
-interruption. What is wrong is printed with its seed.
+uneven rates, control and notification delays. Each goes through every scheduler, and every fourth
+through one of the tuned ones, which take as long as all others together. A line of the log is one
+workload: the same command goes on after an interruption. What is wrong is printed with its seed.
 """
 
 from __future__ import annotations
