@@ -10,7 +10,7 @@ with the circuits that stand, and asks for those it wants instead.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -49,6 +49,8 @@ def simulate_replanned(
     iterations: int = 12,
     seed: int = 0,
     first: OrderedProgram | None = None,
+    lookahead_ns: int = 0,
+    nic_buffer_bytes: int | None = None,
 ) -> Replanned:
     """Execute a perturbed `graph` under `plan`, planned again where a rank drifts.
 
@@ -56,19 +58,22 @@ def simulate_replanned(
     plan in force assumed. `planning_ns` is how long planning takes of the workload's time. Each
     plan assumes of a rank what it took on average since the last one. A plan is made at most once
     per iteration, and one at a time. `first` is the plan to begin with, where it is there. Raises
-    `UsageError` and `StalledError` as `simulate` does.
+    `UsageError` and `StalledError` as `simulate` does, whose last two options these are.
     """
+    how: dict[str, Any] = {"lookahead_ns": lookahead_ns, "nic_buffer_bytes": nic_buffer_bytes}
+    asked: dict[str, Any] = {
+        "fabric": fabric, "seed": seed, "budget_s": planning_ns / 1e9, "lookahead_ns": lookahead_ns
+    }  # fmt: skip
     ends: list[int] = []
     takeovers: list[int] = []
     assumed = graph.planned()
-    budget_s = planning_ns / 1e9
-    program = first or plan(Problem(graph=assumed, fabric=fabric, seed=seed, budget_s=budget_s))
+    program = first or plan(Problem(graph=assumed, **asked))
     while len(ends) < iterations:
         left = iterations - len(ends)
         rest = _from_iteration(graph, len(ends))
         took = _computing(rest, left)
         drifts = np.abs(took / np.maximum(_computing(assumed, 1), 1) - 1).max(axis=1) > threshold
-        timeline = simulate(rest, fabric, program, iterations=left)
+        timeline = simulate(rest, fabric, program, iterations=left, **how)
         begin_ns = ends[-1] if ends else 0
         found = begin_ns + timeline.iteration_ends_ns
         last = _last_under_old_plan(found, drifts, planning_ns)
@@ -78,12 +83,14 @@ def simulate_replanned(
         noticed = int(np.argmax(drifts))
         ratio = took[: noticed + 1].mean(axis=0) / np.maximum(_computing(graph.planned(), 1)[0], 1)
         assumed = _scaled(graph.planned(), ratio)
-        stands = simulate(rest, fabric, program, iterations=last + 1)  # drained: no more than these
+        drained = last + 1  # iterations, and no more than these
+        stands = simulate(rest, fabric, program, iterations=drained, **how)
         ends += (begin_ns + stands.iteration_ends_ns).tolist()
         takeovers.append(len(ends))
-        problem = Problem(graph=assumed, fabric=fabric, seed=seed, budget_s=budget_s)
         program = dataclasses.replace(
-            plan(problem), initial_circuits=_standing(stands.circuits), proof=None
+            plan(Problem(graph=assumed, **asked)),
+            initial_circuits=_standing(stands.circuits),
+            proof=None,
         )
     return Replanned(np.asarray(ends, np.int64), tuple(takeovers))
 

@@ -47,7 +47,8 @@ class Way(NamedTuple):
 class Answer:
     """What the solver said: its status, a bound on the period, and the best schedule it found.
 
-    `start_ns` (tasks,; of messages) and `way` are None and empty where it found none.
+    `start_ns` (tasks,; of messages) and `way` are None and empty where it found none. `work_s` is
+    what the solver did, in its own unit: about a second of a fast processor, and no clock.
     """
 
     status: str
@@ -55,6 +56,7 @@ class Answer:
     period_ns: int | None
     start_ns: Int64s | None
     way: dict[int, Way]
+    work_s: float
 
 
 def ways_of(instance: Instance, message: int) -> list[Way]:
@@ -287,17 +289,25 @@ class CyclicModel:
                 if not isinstance(x, int):
                     self._model.add_hint(x, int(way.get(task) == w))
 
-    def solve(self, *, limit_s: float, workers: int, seed: int) -> Answer:
-        """Solve within `limit_s`; with one worker the same seed gives the same answer."""
+    def solve(self, *, limit_s: float, workers: int, seed: int, repeatable: bool = False) -> Answer:
+        """Solve within `limit_s`, which are seconds, or the solver's unit of work if `repeatable`.
+
+        Then the same seed and number of workers give the same answer on every machine.
+        """
         solver = self._solver.CpSolver()
-        solver.parameters.max_time_in_seconds = limit_s
+        if repeatable:
+            solver.parameters.max_deterministic_time = limit_s
+            solver.parameters.interleave_search = workers > 1  # else they race one another
+        else:
+            solver.parameters.max_time_in_seconds = limit_s
         solver.parameters.num_workers = workers
         solver.parameters.random_seed = seed
         status = solver.solve(self._model)
         name = solver.status_name(status).lower()
         bound_ns = int(np.ceil(solver.best_objective_bound - 1e-6))
+        work_s = float(solver.response_proto.deterministic_time)
         if name not in {"optimal", "feasible"}:
-            return Answer(name, bound_ns, None, None, {})
+            return Answer(name, bound_ns, None, None, {}, work_s)
         start = np.zeros(self._graph.tasks, np.int64)
         way = {}
         for task in self._kept.tolist():
@@ -308,7 +318,7 @@ class CyclicModel:
                 x = self._takes[first].get(w, 0)
                 if x if isinstance(x, int) else solver.value(x):
                     way[task] = same
-        return Answer(name, bound_ns, round(solver.objective_value), start, way)
+        return Answer(name, bound_ns, round(solver.objective_value), start, way, work_s)
 
 
 def contract(graph: TaskGraph, instance: Instance, kept: Int64s) -> list[tuple[int, int, int, int]]:

@@ -34,15 +34,17 @@ __all__ = ["FluxExact"]
 
 _LARGEST: Final = 4_000  # tasks: the model has a term for every two messages that share a node
 _SHARE: Final = {"fold": 0.2, "nodes": 0.6}  # of the time left, for each step before the last
+_LEAST_WORK_S: Final = 1e-3
 _SETS: Final = 4  # nodes to begin a set of one at, half as many for two, and so on
 
 
 class FluxExact(Planner):
     """The best ordered program, proven where time allows (CP-SAT; needs `fluxbed[exact]`).
 
-    Stops after `time_ns` in all. `workers` are CP-SAT's threads: with one, the same seed gives the
-    same plan on a machine as fast. `fold` also searches schedules in which ranks that are alike do
-    alike, `warm` begins with Flux's plan.
+    Stops after `time_ns` in all; where `repeatable`, that is no time but the work that the solver
+    counts (about a second of a fast processor each second), so that the same seed and `workers`,
+    CP-SAT's threads, give the same plan on every machine with the same version of OR-tools. `fold`
+    also searches schedules in which ranks that are alike do alike, `warm` begins with Flux's plan.
     """
 
     name: ClassVar[str] = "flux-exact"
@@ -54,6 +56,7 @@ class FluxExact(Planner):
         workers: int = 1,
         fold: bool = True,
         warm: bool = True,
+        repeatable: bool = False,
     ) -> None:
         if time_ns <= 0 or workers < 1:
             what, why = f"time={time_ns}ns,workers={workers}", "a solver needs time and a thread"
@@ -62,6 +65,7 @@ class FluxExact(Planner):
         self.workers = workers
         self.fold = fold
         self.warm = warm
+        self.repeatable = repeatable
 
     def plan(self, problem: Problem) -> OrderedProgram:
         """Return the best program found, with its `proof`.
@@ -94,7 +98,8 @@ class _Solve:
 
     def __init__(self, options: FluxExact, problem: Problem) -> None:
         self.options, self.problem = options, problem
-        self.deadline_s = time.monotonic() + options.time_ns / 1e9
+        self.worked_s = 0.0
+        self.deadline_s = self.now_s() + options.time_ns / 1e9
         if options.warm:
             search = Search(problem)
             search.seed()
@@ -113,8 +118,24 @@ class _Solve:
         self.best = self.bench.best()
         self.best_ns = math.ceil(self.bench.ranked[0].value_ns)
 
+    def now_s(self) -> float:
+        """Return the time, or the solver's work so far where that is what counts."""
+        return self.worked_s if self.options.repeatable else time.monotonic()
+
     def left_s(self) -> float:
-        return self.deadline_s - time.monotonic()
+        return self.deadline_s - self.now_s()
+
+    def ask(self, model: CyclicModel, limit_s: float) -> Answer:
+        """Let the solver work on a model."""
+        answer = model.solve(
+            limit_s=limit_s,
+            workers=self.options.workers,
+            seed=self.problem.seed,
+            repeatable=self.options.repeatable,
+        )
+        # What is over at once counts too, or a search for nothing would never end.
+        self.worked_s += max(answer.work_s, _LEAST_WORK_S)
+        return answer
 
     def open(self) -> bool:
         """Say whether there is something to find or to prove, and time for it."""
@@ -144,7 +165,7 @@ class _Solve:
         Each set begins with another of the nodes that carry most and grows by the one that talks
         most with it.
         """
-        until_s = time.monotonic() + _SHARE["nodes"] * self.left_s()
+        until_s = self.now_s() + _SHARE["nodes"] * self.left_s()
         traffic = np.zeros((self.problem.graph.nodes,) * 2)
         graph, messages = self.problem.graph, self.problem.graph.messages
         np.add.at(traffic, (graph.src[messages], graph.dst[messages]), graph.size_bytes[messages])
@@ -153,7 +174,7 @@ class _Solve:
         size = 1
         while size < graph.nodes:
             for begin in heaviest[: max(_SETS // size, 1)]:
-                left_s = until_s - time.monotonic()
+                left_s = until_s - self.now_s()
                 if left_s <= 0 or not self.open():
                     return
                 nodes = [begin]
@@ -162,9 +183,7 @@ class _Solve:
                     pull[nodes] = -1
                     nodes.append(int(np.argmax(pull)))
                 # One that takes long is not worth all the time: the next may do better.
-                answer = self.model(nodes=nodes).solve(
-                    limit_s=left_s / 3, workers=self.options.workers, seed=self.problem.seed
-                )
+                answer = self.ask(self.model(nodes=nodes), left_s / 3)
                 self.bound_ns = max(self.bound_ns, answer.bound_ns)
             size *= 2
 
@@ -184,17 +203,13 @@ class _Solve:
 
     def solve(self, limit_s: float, *, classes: Int64s | None = None) -> Answer:
         """Search the whole or the folded model, and note what is found as a candidate."""
-        began_s = time.monotonic()
+        began_s = self.now_s()
         model = self.model(classes=classes)
         if classes is None:
             self.bench.add(self.bench.ranked[0].wish)  # builds it again, for its times
             schedule = self.bench.schedule
             model.hint(schedule.start, self._ways_taken())
-        answer = model.solve(
-            limit_s=max(limit_s - (time.monotonic() - began_s), 0.05),
-            workers=self.options.workers,
-            seed=self.problem.seed,
-        )
+        answer = self.ask(model, max(limit_s - (self.now_s() - began_s), 0.05))
         if answer.start_ns is not None:
             wish = self.bench.wish(key=answer.start_ns)
             for message, way in answer.way.items():

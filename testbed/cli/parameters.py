@@ -299,6 +299,20 @@ PERTURBATION = (
         help="Shift the bytes of every all_to_all to popular ranks, anew in each iteration.",
     ),
 )
+REPLANNING = (
+    click.option(
+        "--replan",
+        type=_Spread(),
+        metavar="SHARE",
+        help="Also say what planning anew would bring: where a rank's computing drifts by that.",
+    ),
+    click.option(
+        "--replan-time",
+        "replan_ns",
+        type=DURATION,
+        help="What each new plan takes of the workload's time.  [default: --budget]",
+    ),
+)
 NIC = (
     click.option(
         "--nic-buffer",

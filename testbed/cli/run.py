@@ -81,6 +81,7 @@ _INTERVAL: Final[Column] = (
     metavar="RUN|FORMAT",
     help="Without WORKLOAD: the same as this run again. Else read the trace as this format.",
 )
+@click.option("--replan", hidden=True)
 @options(FAULTS)
 @options(NIC, PERTURBATION, PLANNING, EXPANSION, IMPORT[1:])
 @format_option
@@ -104,6 +105,7 @@ def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
     from testbed.cli.stage import Stage
     from testbed.emulator.capabilities import require_emulation
 
+    _refuse_replanning(chosen.pop("replan"))
     factor = _factor(chosen["dilation"])
     repetition = read_repetition(click.get_current_context())
     require_emulation()
@@ -118,6 +120,13 @@ def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
             stage = Stage(stack, repetition.dilation, dry=chosen["dry_run"])
             entered = [repetition.contender]
             contest(repetition.job, entered, repetition.options, stage.execute, columns)
+
+
+def _refuse_replanning(share: str | None) -> None:
+    if share is not None:
+        why = "its engine executes one plan, which is written before it starts"
+        fix = "use fluxbed simulate --replan"
+        raise UsageError("an emulated run cannot plan anew", "--replan", why, fix)
 
 
 def _factor(text: str) -> float | None:

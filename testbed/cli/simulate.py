@@ -17,6 +17,7 @@ from testbed.cli.parameters import (
     PERTURBATION,
     PLAN_FILES,
     PLANNING,
+    REPLANNING,
     SCHEDULERS,
     SIZE,
     TOPOLOGY_UNLESS_PLANNED,
@@ -24,6 +25,7 @@ from testbed.cli.parameters import (
     steady_state,
     workload_argument,
 )
+from testbed.cli.replanned import COLUMN, replanned
 from testbed.cli.working import aside, doing
 from topologies.units import format_duration
 
@@ -50,14 +52,14 @@ _COLUMNS: list[Column] = [
 @click.option(
     "--guard", "guard_ns", type=DURATION, help="Send nothing this long before a slot ends."
 )
-@options(NIC, PERTURBATION, PLANNING, EXPANSION, IMPORT)
+@options(NIC, PERTURBATION, REPLANNING, PLANNING, EXPANSION, IMPORT)
 @format_option
 def command(**chosen: Any) -> None:  # noqa: ANN401 (options)
     """Predict iteration time, NIC queues and circuit use of WORKLOAD (a trace does too).
 
     Example: fluxbed simulate step.workload.jsonl -t rails,delay=10us -s flux -s bvn -o runs/demo
     """
-    compete(chosen, _simulate, _COLUMNS)
+    compete(chosen, _simulate, _COLUMNS if chosen["replan"] is None else [*_COLUMNS, COLUMN])
 
 
 def _simulate(attempt: Attempt) -> dict[str, Any]:
@@ -79,6 +81,7 @@ def _simulate(attempt: Attempt) -> dict[str, Any]:
                 **frames,
             ),
         )
+        again = replanned(attempt)
         with doing(f"{label}: accounting for queues and writing the tables"):
-            summary = run.write_results(timeline)
+            summary = run.write_results(timeline, replanning=again)
     return row(summary, run.path)

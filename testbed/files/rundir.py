@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from scheduler.model.perturbation import Perturbation
     from scheduler.model.timeline import Timeline
     from scheduler.model.workload import Workload
-    from testbed.files.summary import FaultEffect
+    from testbed.files.summary import FaultEffect, Replanning
     from topologies import Fabric
 
 __all__ = [
@@ -157,6 +157,7 @@ class RunDirectory:
         predicted_ideal_ns: float | None = None,
         pace_kept: bool | None = None,
         faults: Sequence[FaultEffect] = (),
+        replanning: Replanning | None = None,
     ) -> Summary:
         """Write tables, timeline and, for a finished execution, the summary; return it."""
         graph, fabric = self._expansion.graph, self._plan.fabric
@@ -195,6 +196,7 @@ class RunDirectory:
                 predicted_ideal_ns=predicted_ideal_ns,
                 pace_kept=pace_kept,
                 faults=faults,
+                replanning=replanning,
             )
         )
 

@@ -12,6 +12,7 @@ The formulas are in `scheduler.model.metrics.measure`. Beyond those:
 | frames_resent, frames_discarded | sent again; thrown away because one before them was missing |
 | pace_kept | false: this machine did not keep up, the numbers are not the fabric's (emulation) |
 | perturbed | true: durations or sizes differed from what was planned (`jitter` of the manifest) |
+| replanning | the same with plans made anew where ranks drift (`simulate --replan`) |
 | faulted | true: `--fault` was given, the numbers are those of a degraded fabric |
 | faults | what each fault did |
 | remarks | sentences about what makes a number above mean something else than it seems to |
@@ -42,6 +43,7 @@ __all__ = [
     "Drops",
     "FaultEffect",
     "Percentiles",
+    "Replanning",
     "Status",
     "Summary",
     "summarise",
@@ -86,6 +88,22 @@ class FaultEffect(Struct, kw_only=True):
     delay_most_ns: int = 0
 
 
+class Replanning(Struct, kw_only=True):
+    """What the execution would be if it were planned anew, and how often that happened.
+
+    A new plan was made where a rank's computing drifted by more than `threshold` (0.1: 10 %) from
+    what the plan in force assumed. It took over `planning_ns` later, once the iteration under way
+    had ended everywhere: before the iterations `takeovers`, counted from 0. Both costs are in
+    `iteration_ns`, the mean of those after the skipped, and `iterations_ns`.
+    """
+
+    threshold: float
+    planning_ns: int
+    takeovers: list[int]
+    iteration_ns: float
+    iterations_ns: list[int]
+
+
 class Summary(Struct, kw_only=True):
     """The numbers of a run; null where unknown. Field by field in the module's documentation."""
 
@@ -114,6 +132,7 @@ class Summary(Struct, kw_only=True):
     frames_discarded: int | None = None
     pace_kept: bool | None = None
     perturbed: bool | None = None
+    replanning: Replanning | None = None
     faulted: bool | None = None
     faults: list[FaultEffect] | None = None
     remarks: list[str] | None = None
@@ -146,6 +165,7 @@ def summarise(
     predicted_ideal_ns: float | None = None,
     pace_kept: bool | None = None,
     faults: Sequence[FaultEffect] = (),
+    replanning: Replanning | None = None,
 ) -> Summary:
     """Summarise a finished execution; `accounts` are its NICs by injection."""
     from scheduler.model.metrics import measure
@@ -188,6 +208,7 @@ def summarise(
         frames_discarded=discarded,
         pace_kept=pace_kept,
         perturbed=graph.variation is not None,
+        replanning=replanning,
         faulted=bool(faults),
         faults=list(faults),
         remarks=[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import count
 import importlib.util
 from itertools import permutations, product
 from typing import TYPE_CHECKING
@@ -115,6 +116,25 @@ def test_what_is_not_proven_is_not_called_optimal() -> None:
     assert program.proof is not None
     assert program.proof.status == "feasible"
     assert program.proof.lower_bound_ns < period_ns(graph, fabric, program)
+
+
+@needs_ortools
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_count_of_work_makes_the_same_plan_whatever_the_clock_says(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = random_dag(1, nodes=5, tasks=60)
+    fabric = rails(nodes=5, planes=2, delay_ns=1_000_000)
+    problem = Problem(graph=graph, fabric=fabric, budget_s=0.01, seed=3)
+    spec = f"flux-exact,time=200ms,warm=no,repeatable=yes,workers={workers}"
+    first = find(spec).plan(problem)
+    ticks = count(step=1000)
+    monkeypatch.setattr("scheduler.policies.exact.time.monotonic", lambda: float(next(ticks)))
+    again = find(spec).plan(problem)
+    assert isinstance(first, OrderedProgram)
+    assert isinstance(again, OrderedProgram)
+    assert first.proof == again.proof
+    assert [first.entries(k) for k in range(2)] == [again.entries(k) for k in range(2)]
 
 
 def test_ranks_that_are_alike_fold() -> None:
