@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import count
 import importlib.util
-from itertools import permutations, product
+from itertools import count, permutations, product
 from typing import TYPE_CHECKING
 
 import numpy as np
