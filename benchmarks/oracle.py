@@ -33,6 +33,7 @@ from scheduler.model.problem import Problem
 from scheduler.phases import PhaseProgram
 from scheduler.policies.exact import FluxExact
 from scheduler.policies.flux import Flux
+from scheduler.policies.folding import fold
 from scheduler.policies.lifting import BOTH, SENT, classes_of, slices
 from scheduler.policies.lowering import lower
 from scheduler.policies.workbench import Workbench
@@ -82,7 +83,10 @@ def by_phases(problem: Problem, least_ns: float, most_ns: float, work: int) -> f
     """
     graph, fabric = problem.graph, problem.fabric
     duplex = any(plane.duplex for plane in fabric.planes)
-    own = list(slices(graph, classes_of(graph, duplex=duplex)))
+    classes, exact = classes_of(graph, duplex=duplex), fold(graph, duplex=duplex)
+    own = list(slices(graph, classes))
+    if np.array_equal(classes, exact):  # any slice is like any other
+        own = own[:1]
     ways = SENT if duplex else BOTH
     tries = [(nodes, SENT) for nodes in own]
     tries += [([node], ways) for nodes in own for node in nodes] + [(nodes, ways) for nodes in own]

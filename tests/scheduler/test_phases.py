@@ -16,6 +16,7 @@ from scheduler import _kernels_phases as kernels
 from scheduler.bounds import lower_bound_ns
 from scheduler.kernel import interpreted
 from scheduler.model.problem import Problem
+from scheduler.phase_layout import Layout
 from scheduler.phases import PhaseProgram
 from scheduler.policies.registry import find
 from tests.scheduler.instances import Builder, chain_of_two, random_dag, random_fabric, training
@@ -24,7 +25,9 @@ from tests.scheduler.policies.test_exact import best_of_all
 from topologies import FluxbedError, rails
 
 if TYPE_CHECKING:
-    from scheduler.model.taskgraph import TaskGraph
+    from collections.abc import Callable
+
+    from scheduler.model.taskgraph import Int64s, TaskGraph
 
 MB_NS = 10_000  # 1 MB at 800 Gb/s
 
@@ -84,6 +87,37 @@ def test_all_nodes_both_ways_are_the_whole_problem(seed: int) -> None:
     assert best - 1 < found.least_ns <= best
     assert found.fits_ns == np.ceil(best)
     assert sorted(p.message for p in found.order) == graph.messages.tolist()
+
+
+@pytest.mark.parametrize("planes", [1, 2])
+def test_peers_that_are_alike_are_tried_once_and_nothing_is_missed(planes: int) -> None:
+    # Node 0 sends the same to three nodes, and to the first of them again: the others are alike.
+    build = Builder(4)
+    for peers in ([1, 2, 3], [1]):
+        for r in range(4):
+            build.compute(r, 30_000)
+        build.collective([0, 1, 2, 3], [(0, d, 2_000_000, 0, []) for d in peers], 0)
+    graph, fabric = build.graph(), rails(nodes=4, planes=planes, delay_ns=90_000)
+    program = PhaseProgram(graph, fabric, [0])
+    best = best_of_all(graph, fabric)
+    found = program.shortest(0, 3 * round(best))
+    assert (found.least_ns, found.fits_ns) == (best, best)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Layout, "_far", _nobody_alike(Layout._far))
+        slower = PhaseProgram(graph, fabric, [0]).shortest(0, 3 * round(best))
+    assert slower.fits_ns == best
+    assert found.spent < slower.spent
+
+
+def _nobody_alike(make: Callable[..., dict[str, Int64s]]) -> Callable[..., dict[str, Int64s]]:
+    """Return a twin of `Layout._far` that finds no nodes alike."""
+
+    def far(*arguments: object) -> dict[str, Int64s]:
+        columns = make(*arguments)
+        assert columns["alike"].any()
+        return {**columns, "alike": np.zeros_like(columns["alike"])}
+
+    return far
 
 
 def test_what_a_node_receives_counts_if_asked_for() -> None:
