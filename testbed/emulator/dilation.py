@@ -49,8 +49,8 @@ _LATE_SHARE: Final = 0.0025
 _FRAME_SHARE: Final = 0.01
 _FRAMES_PER_SLOT: Final = 50
 _LEAST_IDLE: Final = 0.1
-_LATE_HOPS: Final = 2
-_SLEEPY: Final = 4
+_LATE_HOPS: Final = 4  # two at half the dilation
+_SLEEPY: Final = 2
 _DRAWS: Final = 5
 _STEP: Final = 1.25
 _MOST_GROWTH: Final = 16
@@ -106,7 +106,7 @@ def choose(
     - the frames of an iteration are no more than half of what this machine carries meanwhile;
     - a slot of a timed program holds 50 frames at least, and its guard half its light at most;
     - the iteration of a timed program simulated with frames and guard is within 1 % of the ideal
-      one, and no more than 1 % longer when everything arrives two hops late: what just fits into a
+      one, and no more than 1 % longer when everything arrives four hops late: what just fits into a
       slot must not need another one on this machine. With two hops every frame chooses its relay,
       so the size of frames always shows, and only lateness is held against the simulation;
     - a reactive program's iteration is within 1 % whichever computations end up to eight hops late.
@@ -296,7 +296,7 @@ def _close_enough(case: _Case, dilation: Dilation, late_ns: float) -> bool:
 def _steady(case: _Case, dilation: Dilation, late_ns: float) -> bool:
     """Say whether a reactive program does much the same, within 1 %, whoever is late.
 
-    Every computation is longer by up to four times `late_ns` (wall), at random: a thread that
+    Every computation is longer by up to twice `late_ns` (wall), at random: a thread that
     sleeps wakes up so much later than the measured one, which is busy.
     """
     most_ns = math.ceil(_SLEEPY * late_ns / dilation.factor)
