@@ -66,7 +66,8 @@ def cell_name(row: Mapping[str, Any]) -> str:
 
 def found(frame: pl.DataFrame) -> list[str]:
     """Return the page's findings."""
-    done = good(frame)
+    every = good(frame)
+    done = every.filter(pl.col("jitter").is_null()) if "jitter" in every.columns else every
     plain = done.filter(pl.col("topology.control").is_null())
     rails = plain.filter(pl.col("topology.name") == "rails")
     core = [cell for cell in cells(rails) if "flux" in cell]
@@ -81,6 +82,7 @@ def found(frame: pl.DataFrame) -> list[str]:
         *_nic(core),
         *_not_winning(core),
         *_optimality(core),
+        *_ties(frame),
         *_controller(done),
         *_scale_up(plain),
     ]
@@ -364,6 +366,40 @@ def _optimality(core: Sequence[Cell]) -> list[str]:
         "## How good the plans are",
         f"{proven} of Flux's {len(rows)} plans are proven optimal; the median of its time over the lower bound is "
         f"{middle(over):.3f}, the largest {over[-1]:.2f}.",
+    ]
+
+
+def _ties(frame: pl.DataFrame) -> list[str]:
+    """Return what becomes of who answers to events when computations are off by next to nothing."""
+    done = frame.filter(pl.col("status") == "ok")
+    if "jitter" not in done.columns or done["jitter"].is_null().all():
+        return []
+    shaken = done.filter(pl.col("jitter").is_not_null())
+    keys = ("synth.seq", "expansion.algorithm", "topology.delay", "scheduler")
+    rows = []
+    for found_ in shaken.select(keys).unique(maintain_order=True).rows():
+        mine = done.filter(
+            *(pl.col(key) == value for key, value in zip(keys, found_, strict=True)),
+            (pl.col("synth.layers") == 8) & (pl.col("synth.embeddings") == "omitted")  # noqa: PLR2004
+            & ~pl.col("topology.duplex") & (pl.col("topology.name") == "rails")
+            & pl.col("topology.control").is_null(),
+        )  # fmt: skip
+        plain = mine.filter((pl.col("mode") == "simulate") & pl.col("jitter").is_null())
+        off = mine.filter(pl.col("jitter").is_not_null())["iteration_ns"].to_list()
+        packets = mine.filter(pl.col("mode") == "run")["iteration_ns"].to_list()
+        if len(plain) != 1 or not off:
+            continue
+        nominal = plain["iteration_ns"][0]
+        span = f"{times(min(off) / nominal)} to {times(max(off) / nominal)}"
+        measured = times(packets[0] / nominal) if packets else "-"
+        rows.append(
+            [found_[3], f"{found_[1]}, tau {found_[2]}", format_duration(nominal), span, measured]
+        )
+    jitter = 100 * shaken["jitter"].max()  # type: ignore[operator]
+    return [
+        "## Who hangs on ties",
+        f"Directed circuits, 2048 tokens, no embeddings: the iteration as planned, over it the one with computations whose standard deviation is {jitter:g} % (range over seeds), and the one measured on packets. Ranks that are alike ask at the same instant; who answers to events in their order finds a lucky one in an ideal simulation and loses it with the first nanosecond. An order that is planned stays.",
+        table(["scheduler", "cell", "simulated", f"with {jitter:g} %", "on packets"], rows),
     ]
 
 

@@ -117,9 +117,13 @@ def _emulated(frame: pl.DataFrame) -> list[str]:
     heads = [*(name_of(name) for name in names), "scheduler", "predicted", "measured", "difference", "lost bytes", "dilation", "pace"]  # fmt: skip
     shortest = frame["topology.delay_ns"].min()
     near, rows = 0, []
+    far: dict[str, list[float]] = {}
     for row in done.iter_rows(named=True):
         off, predicted = row["difference"], row["predicted_iteration_ns"]
-        near += off is not None and abs(off) <= _ALLOWED[row["topology.delay_ns"] == shortest]
+        close = off is not None and abs(off) <= _ALLOWED[row["topology.delay_ns"] == shortest]
+        near += close
+        if off is not None and not close:
+            far.setdefault(row["scheduler"], []).append(off)
         numbers = [
             "unknown" if predicted is None else format_duration(predicted),
             format_duration(row["iteration_ns"]),
@@ -130,8 +134,13 @@ def _emulated(frame: pl.DataFrame) -> list[str]:
         rows.append([*(str(row[name]) for name in names), row["scheduler"], *numbers, row["pace"]])
     count = "All" if near == len(done) else f"{near}"
     lost = int(done["lost_bytes"].sum())
+    others = "; ".join(
+        f"{name} by {percent(min(offs))} to {percent(max(offs))} in {len(offs)}"
+        for name, offs in far.items()
+    )
+    further = f" Further off: {others}." if others else ""
     return [
         "## On packets",
-        f"{count} of {len(done)} points are within {100 * _ALLOWED[0]:g} % of their prediction ({100 * _ALLOWED[1]:g} % at the shortest tau), simulated with the same frames and guards; bytes lost in all of them together: {lost}. Dilation is wall time over virtual time; where pace is not kept the machine did not keep up with the run.",
+        f"{count} of {len(done)} points are within {100 * _ALLOWED[0]:g} % of their prediction ({100 * _ALLOWED[1]:g} % at the shortest tau), simulated with the same frames and guards; bytes lost in all of them together: {lost}.{further} Dilation is wall time over virtual time; where pace is not kept the machine did not keep up with the run.",
         table(heads, rows),
     ]

@@ -100,7 +100,8 @@ def compose(
     if len(facets) > _PAIR:
         why = "panels are in rows and columns"
         raise UsageError(f"there are {len(facets)} facets", "figure", why, "give one or two")
-    for name in (x, y, by, *facets, *(where or {})):
+    where = without_unset(frame, where or {})
+    for name in (x, y, by, *facets, *where):
         if name not in frame.columns:
             why = f"the columns are {', '.join(frame.columns)}"
             fix = meant(name, frame.columns, "choose one of them")
@@ -108,7 +109,7 @@ def compose(
     if not frame[y].dtype.is_numeric():
         why = f"it is of type {frame[y].dtype}"
         raise UsageError(f"{y!r} has no numbers", "figure", why, "choose another -y")
-    for name, values in (where or {}).items():
+    for name, values in where.items():
         frame = frame.filter(as_text(name).is_in(list(values)))
     asked = len(frame)
     frame = frame.filter(pl.col(y).is_not_null() & pl.col(x).is_not_null())
@@ -133,6 +134,17 @@ def compose(
         facets=tuple(facets),
         caption=_caption(frame, (x, y, by, *facets), relative_to, interval, failed),
     )
+
+
+def without_unset(
+    frame: pl.DataFrame, where: Mapping[str, Sequence[str]]
+) -> dict[str, Sequence[str]]:
+    """Leave out conditions that a setting, which no point of `frame` has, be unset."""
+    return {
+        name: values
+        for name, values in where.items()
+        if name in frame.columns or _UNSET not in values
+    }
 
 
 def as_text(name: str) -> pl.Expr:
