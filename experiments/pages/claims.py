@@ -12,6 +12,7 @@ import polars as pl
 from experiments.pages.tables import (
     SUFFICES,
     TIED,
+    as_planned,
     best_other,
     cells,
     good,
@@ -187,10 +188,7 @@ def _scale(done: pl.DataFrame) -> list[str]:
 
 
 def _ablation(done: pl.DataFrame) -> list[str]:
-    plain = done.filter(
-        (pl.col("budget") == "500ms") & pl.col("lookahead").is_null()
-        & pl.col("expansion.split").is_null()
-    )  # fmt: skip
+    _, plain = as_planned(done)
     said = []
     for what, name in (("reuse", "flux,reuse=no"), ("requests ahead", "flux,early=no")):
         worst = max(ratios(cells(plain), name), key=lambda pair: pair[0], default=None)

@@ -11,6 +11,7 @@ import polars as pl
 from experiments.pages.tables import (
     SUFFICES,
     TIED,
+    as_planned,
     best_other,
     cells,
     good,
@@ -241,11 +242,7 @@ def scale(frame: pl.DataFrame) -> list[str]:
 
 def ablation(frame: pl.DataFrame) -> list[str]:
     """Return what each part is worth."""
-    done = good(frame)
-    plain = done.filter(
-        (pl.col("budget") == "500ms") & pl.col("lookahead").is_null()
-        & pl.col("expansion.split").is_null()
-    )  # fmt: skip
+    done, plain = as_planned(good(frame))
     delays = list(plain["topology.delay"].unique(maintain_order=True))
 
     def row(name: str, part: pl.DataFrame) -> list[str]:

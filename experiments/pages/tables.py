@@ -24,6 +24,18 @@ def good(frame: pl.DataFrame, mode: str = "simulate") -> pl.DataFrame:
     return frame.filter((pl.col("mode") == mode) & (pl.col("status") == "ok"))
 
 
+def as_planned(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the ablation's points, and those of them at the usual budget with nothing else varied.
+
+    A table without a point that varies a setting has no column of it: then it is null everywhere.
+    """
+    varied = ("lookahead", "expansion.split")
+    missing = [pl.lit(None).alias(name) for name in varied if name not in frame.columns]
+    whole = frame.with_columns(missing)
+    usual = pl.col("budget") == "500ms"
+    return whole, whole.filter(usual, *(pl.col(name).is_null() for name in varied))
+
+
 def cells(frame: pl.DataFrame) -> list[dict[str, Row]]:
     """Group points by workload and fabric: each cell has its schedulers' rows by name."""
     keys = [name for name in settings_of(frame) if name not in NOT_OF_A_CELL]
