@@ -118,7 +118,7 @@ def check_run(record: Record) -> list[Violation]:
             admitted,
             tolerance_ns=record.tolerance_ns,
             quantum_bytes=record.quantum_bytes,
-            may_be_slow=bool(record.faults),
+            may_be_slow=_held_up(record),
         ),
         *examples("every frame is accounted for", _frames(record)),
     ]
@@ -307,6 +307,19 @@ def _frames(record: Record) -> Iterator[tuple[str, str]]:
         owned = cause == "dark" and count and (darkened or count == dark.sum())
         if count != 0 and not owned:
             yield "drops", f"{_said(NONE if count is None else count)} frames, cause {cause}"
+
+
+def _held_up(record: Record) -> NDArray[np.bool_]:
+    """Tell which transfers may have lasted longer than at line rate.
+
+    With faults all of them; else those of which frames were sent again, where the run says that
+    pace was not kept.
+    """
+    again = record.timeline.transfers.frames_resent
+    slow = np.full(len(record.timeline.transfers.task), bool(record.faults))
+    if again is not None and record.pace_kept is False:
+        slow |= again > 0
+    return slow
 
 
 def _too_late(record: Record) -> NDArray[np.bool_]:

@@ -36,11 +36,12 @@ def check_transfers(
     *,
     tolerance_ns: int,
     quantum_bytes: int,
-    may_be_slow: bool = False,
+    may_be_slow: NDArray[np.bool_] | None = None,
 ) -> list[Violation]:
     """Return how the transfers break the model; times may be off by `tolerance_ns`.
 
-    With `may_be_slow` a fault may have held them up or had their frames sent again.
+    Where `may_be_slow`, bool (transfers,), a fault may have held them up, or frames of theirs were
+    sent again. None: nowhere.
 
     Every message's bytes leave its source, reach its destination and pass through every relay; a
     transfer joins the nodes of its circuit, stays inside the time that is up, takes line rate and
@@ -171,7 +172,7 @@ def _wrong_rates(
     tolerance_ns: int,
     quantum_bytes: int,
     *,
-    may_be_slow: bool,
+    may_be_slow: NDArray[np.bool_] | None,
 ) -> Iterator[tuple[str, str]]:
     """Find transfers that were too fast or too slow.
 
@@ -192,8 +193,8 @@ def _wrong_rates(
         if quantum_bytes:
             most += -(-moved.size_bytes // quantum_bytes)
         least[fluid], most[fluid] = wire_ns(fabric, moved.plane[fluid], rounded), _FOREVER
-    if may_be_slow:
-        most[:] = _FOREVER
+    if may_be_slow is not None:
+        most[may_be_slow] = _FOREVER
     took = moved.end_ns - moved.start_ns - fabric.latency_ns
     wrong = (took < least - tolerance_ns) | (took > most + tolerance_ns)
     for row in np.flatnonzero(wrong).tolist():

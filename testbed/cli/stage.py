@@ -282,6 +282,7 @@ class _Measurement:
                 attempt.plan.fabric,
                 dilation,
                 darkened=lost_in_the_dark(execution.effects),
+                faulted=bool(self.faults),
             )
             for sentence in found:
                 note(f"{attempt.contender.label}: THIS MACHINE DID NOT KEEP UP: {sentence}")

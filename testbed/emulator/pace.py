@@ -26,6 +26,7 @@ def overload(
     dilation: Dilation,
     *,
     darkened: int = 0,
+    faulted: bool = False,
 ) -> list[str]:
     """Return what shows that the machine did not keep up with `timeline`; empty when it did.
 
@@ -34,6 +35,8 @@ def overload(
     - more than 1 % of the frames woken too late for their slot;
     - frames dropped in the dark, beyond those that faults cost there (`darkened`), where some were
       later than the guard allows;
+    - frames sent again although nothing dropped them: what sends and receives lost them. A run
+      that was `faulted` may have sent frames again for that;
     - all iterations together more than 5 % longer than `predicted`, with the same frames and guard
       (None: what was executed cannot be predicted).
     """
@@ -54,6 +57,9 @@ def overload(
     lost = int(measures.get("drops_dark") or 0) - darkened
     if lost > 0 and guard_outrun(measures, dilation.guard_ns, dilation.factor):
         found.append(f"{lost} frames were so late that their circuit was gone, and were sent again")
+    again = measures.get("frames_resent") or 0
+    if again and lost <= 0 and not faulted:
+        found.append(f"{again} frames were lost inside this machine, and were sent again")
     if predicted is None:
         return found
     took_ns, wanted_ns = (int(each.iteration_ends_ns[-1]) for each in (timeline, predicted))

@@ -191,6 +191,11 @@ def timeline(end_ns: int, **measures: float) -> Timeline:
             {"drops_dark": 3, "lateness_max_us": 9_000.0},
             ["3 frames were so late that their circuit was gone, and were sent again"],
         ),
+        (
+            100,
+            {"frames_resent": 1},
+            ["1 frames were lost inside this machine, and were sent again"],
+        ),
         (-1, {"missed_slot_ends": 10}, []),  # it did not finish, which is told elsewhere
     ],
 )

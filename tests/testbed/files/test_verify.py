@@ -143,6 +143,29 @@ def test_frames_that_the_machine_sent_too_late_break_no_rule(records: dict[str, 
     assert dropping(records["in-order"], 0, **late) == ["transfer 0"]
 
 
+def test_a_transfer_whose_frames_went_again_may_be_slow_on_a_late_machine(
+    records: dict[str, Record],
+) -> None:
+    record = records["rotating"]
+    planes = tuple(
+        replace(plane, rate_bps=2 * plane.rate_bps) if plane.kind == "ocs" else plane
+        for plane in record.fabric.planes
+    )  # as if every transfer took twice its time
+    moved = record.timeline.transfers
+
+    def slow(*, pace_kept: bool, resent: int) -> int:
+        again = np.full(len(moved.task), resent)
+        timeline = replace(record.timeline, transfers=replace(moved, frames_resent=again))
+        fabric = replace(record.fabric, planes=planes)
+        changed = replace(record, timeline=timeline, fabric=fabric, pace_kept=pace_kept)
+        rule = "a transfer takes line rate"
+        return sum(violation.rule == rule for violation in check_run(changed))
+
+    assert slow(pace_kept=False, resent=1) == 0
+    assert slow(pace_kept=True, resent=1) > 0
+    assert slow(pace_kept=False, resent=0) > 0
+
+
 def swapped(program: OrderedProgram, plane: int, first: int, second: int) -> OrderedProgram:
     planes: list[list[Entry]] = [program.entries(k) for k in range(program.planes)]
     entries = planes[plane]
