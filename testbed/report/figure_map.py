@@ -151,11 +151,14 @@ def draw_map(picture: Map, output: Path) -> None:
     with page(output, title, picture.caption, panel_inches=_PANEL_INCHES, grid=grid) as made:
         figure, axes = made
         shade = _shades(picture)
+        rows = sorted({tile.y for tiles in picture.panels.values() for tile in tiles})
         for at, (titles, tiles) in zip(axes[0], picture.panels.items(), strict=True):
-            _fill(at, tiles, picture, shade)
+            _fill(at, tiles, rows, picture, shade)
             named = zip(picture.facets, titles, strict=True)
             at.set_title(", ".join(f"{name_of(key)} {title}" for key, title in named))
             at.set_xlabel(name_of(picture.x))
+        ends = [_span(tiles, tile) for tiles in picture.panels.values() for tile in tiles]
+        axes[0, 0].set_xlim(min(left for left, _ in ends), max(right for _, right in ends))
         axes[0, 0].set_ylabel(name_of(picture.y))
         label = f"{name_of(picture.value)}, best other over {picture.relative_to}"
         bar = figure.colorbar(shade, ax=axes, label=label, pad=0.02)
@@ -173,13 +176,18 @@ def _shades(picture: Map) -> Any:  # noqa: ANN401 (a matplotlib.cm.ScalarMappabl
     return ScalarMappable(LogNorm(least, most), "cividis_r")
 
 
-def _fill(at: Axes, tiles: Sequence[Tile], picture: Map, shade: Any) -> None:  # noqa: ANN401
+def _fill(
+    at: Axes,
+    tiles: Sequence[Tile],
+    rows: Sequence[float],
+    picture: Map,
+    shade: Any,  # noqa: ANN401 (a matplotlib.cm.ScalarMappable)
+) -> None:
     """Draw rows of tiles: y values one above the other, tiles as wide as to their neighbours."""
     from matplotlib.patches import Rectangle
 
-    rows = sorted({tile.y for tile in tiles})
     for tile in tiles:
-        left, right = _edges(sorted(other.x for other in tiles if other.y == tile.y), tile.x)
+        left, right = _span(tiles, tile)
         row = rows.index(tile.y)
         colour = shade.to_rgba(tile.ratio)
         at.add_patch(Rectangle((left, row - 0.5), right - left, 1, facecolor=colour, edgecolor="w"))
@@ -195,11 +203,13 @@ def _fill(at: Axes, tiles: Sequence[Tile], picture: Map, shade: Any) -> None:  #
             color="white" if bright < _DARK else "black",
         )
     at.set_xscale("log")
-    spans = [_edges(sorted(o.x for o in tiles if o.y == t.y), t.x) for t in tiles]
-    at.set_xlim(min(left for left, _ in spans), max(right for _, right in spans))
     at.set_ylim(-0.5, len(rows) - 0.5)
     at.set_yticks(range(len(rows)), [f"{value:.3g}" for value in rows])
     at.grid(visible=False)
+
+
+def _span(tiles: Sequence[Tile], tile: Tile) -> tuple[float, float]:
+    return _edges(sorted(other.x for other in tiles if other.y == tile.y), tile.x)
 
 
 def _edges(places: Sequence[float], place: float) -> tuple[float, float]:
