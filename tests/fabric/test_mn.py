@@ -76,7 +76,7 @@ def test_circuits_are_changed_at_the_prompt() -> None:
     [
         ("rails,nodez=4", "there is no option 'nodez'"),
         ("rails,delay=100", "'100' has no unit"),
-        ("rails,nodes=1", "the least possible is 2"),
+        ("rails,nodes=1", "a fabric joins two nodes or more"),
     ],
 )
 def test_a_bad_topology_is_one_sentence(topology: str, sentence: str) -> None:
