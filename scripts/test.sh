@@ -30,7 +30,7 @@ pytest_as_nobody() { # where they can read this checkout and its Python in place
   local drop=(setpriv --reuid "$NOBODY" --regid "$NOBODY" --clear-groups --no-new-privs)
   local checkout=$ROOT python=$VENV/bin/python
   install -d -o "$NOBODY" -g "$NOBODY" "$SCRATCH"/nobody/{home,cache,hypothesis,tmp}
-  settings+=(HOME="$SCRATCH/nobody/home" TMPDIR="$SCRATCH/nobody/tmp" FLUXBED_CACHE_DIR="$SCRATCH/nobody/cache"
+  local own=("${settings[@]}" HOME="$SCRATCH/nobody/home" TMPDIR="$SCRATCH/nobody/tmp" FLUXBED_CACHE_DIR="$SCRATCH/nobody/cache"
     HYPOTHESIS_STORAGE_DIRECTORY="$SCRATCH/nobody/hypothesis")
   if "${drop[@]}" sh -c 'cat "$0" && "$1" -c ""' "$ROOT/pyproject.toml" "$python" >/dev/null 2>&1; then
     local compiled
@@ -39,19 +39,19 @@ pytest_as_nobody() { # where they can read this checkout and its Python in place
       install -d -o "$NOBODY" -g "$NOBODY" "$SCRATCH/nobody/cache/fluxbed"
       cp -rp "$compiled" "$SCRATCH/nobody/cache/fluxbed/" && chown -R "$NOBODY:$NOBODY" "$SCRATCH/nobody/cache"
     fi
-    (cd "$ROOT" && "${drop[@]}" env "${settings[@]}" "$python" -m pytest "$@")
+    (cd "$ROOT" && "${drop[@]}" env "${own[@]}" "$python" -m pytest "$@")
     return
   fi
   checkout=$SCRATCH/checkout
   mkdir -p "$checkout" "$SCRATCH/venv"
   tar -C "$ROOT" --exclude=./.venv --exclude=./.git --exclude=./.vagrant --exclude=./runs -cf - . | tar -C "$checkout" --no-same-owner -xf -
   chmod -R a+rX "$checkout"
-  settings+=(PYTHONPATH="$checkout")
+  own+=(PYTHONPATH="$checkout")
   unshare --mount --propagation private sh -ec '
     mount --bind "$1" "$2/venv"
     cd "$2/checkout"
     shift 2
-    exec "$@"' sh "$VENV" "$SCRATCH" "${drop[@]}" env "${settings[@]}" "$SCRATCH/venv/bin/python" -m pytest "$@"
+    exec "$@"' sh "$VENV" "$SCRATCH" "${drop[@]}" env "${own[@]}" "$SCRATCH/venv/bin/python" -m pytest "$@"
 }
 
 pytest_here() { (cd "$ROOT" && env "${settings[@]}" "$VENV/bin/python" -m pytest "$@"); }
