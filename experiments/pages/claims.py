@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from experiments.pages.tables import (
-    SUFFICES,
     TIED,
     as_planned,
     best_other,
@@ -22,6 +21,7 @@ from experiments.pages.tables import (
     time_of,
     times,
 )
+from testbed.report.figure_map import SUFFICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

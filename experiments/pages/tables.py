@@ -16,7 +16,6 @@ Row = dict[str, Any]
 NOT_OF_A_CELL: Final = {"scheduler", "phases", "label"}
 REFERENCES: Final = ("packet-ideal", "packet-fair")
 TIED: Final = 1.001  # what is within a thousandth counts as equal
-SUFFICES: Final = 1.02  # of Flux's time is close enough to do without a plan
 
 
 def good(frame: pl.DataFrame, mode: str = "simulate") -> pl.DataFrame:

@@ -13,8 +13,6 @@ from topologies.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from testbed.report.figure import Interval
-
 __all__ = ["command"]
 
 
@@ -41,7 +39,6 @@ __all__ = ["command"]
 @click.option("--relative-to", metavar="VALUE", help="Divide by the point of this line, as flux.")
 @click.option(
     "--map",
-    "value",
     metavar="COLUMN",
     help="A map over x and y instead: this column's ratio of the best other to --relative-to.",
 )
@@ -63,29 +60,20 @@ def command(
     sweep: Path,
     output: Path,
     where: tuple[str, ...],
-    value: str | None,
-    interval: Interval,
-    **chosen: Any,  # noqa: ANN401 (columns, as both kinds of figure take them)
+    **chosen: Any,  # noqa: ANN401 (as a figure of an experiment has them)
 ) -> None:
     """Draw the table of SWEEP, a directory that sweep wrote, and print the figure's caption.
 
     Example: fluxbed figure runs/switch-speed -x topology.delay -y iteration_ns -o speed.pdf
     """
-    from testbed.report.figure import compose
-    from testbed.report.figure_drawing import draw
-    from testbed.report.figure_map import compose_map, draw_map
     from testbed.sweep import read_table
+    from testbed.sweep.experiment import FigureSpec
+    from testbed.sweep.figures import compose_figure, draw_picture
 
-    frame, chosen["where"] = read_table(sweep), _conditions(where)
-    if value is None:
-        picture = compose(frame, interval=interval, **chosen)
-        draw(picture, output)
-        caption = picture.caption
-    else:
-        mapped = compose_map(frame, value=value, **chosen)
-        draw_map(mapped, output)
-        caption = mapped.caption
-    click.echo(caption)
+    spec = FigureSpec(name=output.stem, where=_conditions(where), **chosen)
+    picture = compose_figure(read_table(sweep), spec)
+    draw_picture(picture, output)
+    click.echo(picture.caption)
     note(f"written: {output}")
 
 

@@ -100,17 +100,10 @@ def compose(
     if len(facets) > _PAIR:
         why = "panels are in rows and columns"
         raise UsageError(f"there are {len(facets)} facets", "figure", why, "give one or two")
-    where = without_unset(frame, where or {})
-    for name in (x, y, by, *facets, *where):
-        if name not in frame.columns:
-            why = f"the columns are {', '.join(frame.columns)}"
-            fix = meant(name, frame.columns, "choose one of them")
-            raise UsageError(f"there is no column {name!r}", "figure", why, fix)
+    frame = rows_like(frame, (x, y, by, *facets), where or {}, "figure")
     if not frame[y].dtype.is_numeric():
         why = f"it is of type {frame[y].dtype}"
         raise UsageError(f"{y!r} has no numbers", "figure", why, "choose another -y")
-    for name, values in where.items():
-        frame = frame.filter(as_text(name).is_in(list(values)))
     asked = len(frame)
     frame = frame.filter(pl.col(y).is_not_null() & pl.col(x).is_not_null())
     failed = asked - len(frame)
@@ -136,15 +129,26 @@ def compose(
     )
 
 
-def without_unset(
-    frame: pl.DataFrame, where: Mapping[str, Sequence[str]]
-) -> dict[str, Sequence[str]]:
-    """Leave out conditions that a setting, which no point of `frame` has, be unset."""
-    return {
+def rows_like(
+    frame: pl.DataFrame, columns: Sequence[str], where: Mapping[str, Sequence[str]], place: str
+) -> pl.DataFrame:
+    """Return the rows that meet all conditions. Raises `UsageError` for a column that is not there.
+
+    That a setting, which no point of `frame` has, be unset is met by all.
+    """
+    where = {
         name: values
         for name, values in where.items()
         if name in frame.columns or _UNSET not in values
     }
+    for name in (*columns, *where):
+        if name not in frame.columns:
+            why = f"the columns are {', '.join(frame.columns)}"
+            fix = meant(name, frame.columns, "choose one of them")
+            raise UsageError(f"there is no column {name!r}", place, why, fix)
+    for name, values in where.items():
+        frame = frame.filter(as_text(name).is_in(list(values)))
+    return frame
 
 
 def as_text(name: str) -> pl.Expr:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from testbed.report.figure import as_text, as_word, divided, name_of, said_of, without_unset
+from testbed.report.figure import as_text, as_word, divided, name_of, rows_like, said_of
 from topologies.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,17 +74,11 @@ def compose_map(
     if relative_to is None:
         why = "its colours are ratios"
         raise UsageError("a map is of nothing", "map", why, "add --relative-to, as flux")
-    where = without_unset(frame, where or {})
-    for name in (x, y, value, by, *facets, *where):
-        if name not in frame.columns:
-            why = f"the columns are {', '.join(frame.columns)}"
-            raise UsageError(f"there is no column {name!r}", "map", why, "choose one of them")
+    frame = rows_like(frame, (x, y, value, by, *facets), where or {}, "map")
     for name in (x, y, value):
         if not frame[name].dtype.is_numeric():
             why = f"it is of type {frame[name].dtype}"
             raise UsageError(f"{name!r} has no numbers", "map", why, "choose another column")
-    for name, values in where.items():
-        frame = frame.filter(as_text(name).is_in(list(values)))
     frame = frame.filter(pl.all_horizontal(pl.col(x, y, value).is_not_null()))
     if not frame.is_empty():
         frame = divided(frame, value, by, relative_to)
