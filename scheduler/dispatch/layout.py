@@ -117,6 +117,13 @@ def _refuse(what: str, why: str, fix: str = "correct the program") -> UsageError
     return UsageError(what, "program", why, fix)
 
 
+def _beyond_rotor(what: str, fabric: Fabric, plane: int) -> UsageError:
+    why = (
+        f"plane {plane} is a rotor that knows {len(fabric.planes[plane].matchings or ())} matchings"
+    )
+    return _refuse(what, why, "use rotor-direct, rotor-vlb or rotorlb, or rails for a topology")
+
+
 def _fabric_tables(fabric: Fabric) -> tuple[Int64s, Int64s, Int64s]:
     sizes = [plane.ports for plane in fabric.planes]
     planes = np.zeros((len(sizes), col.PLANE_COLUMNS), np.int64)
@@ -190,9 +197,7 @@ def _check_circuits(
             raise _refuse(f"{what} is no matching on plane {plane}", why)
         used |= taken
     if not model.knows([Circuit(src, dst) for src, dst in circuits]):
-        why = f"plane {plane} is a rotor that knows {len(model.matchings or ())} matchings"
-        fix = "use rotor-direct, rotor-vlb or rotorlb, or rails for a topology"
-        raise _refuse(f"{what} is none of its matchings", why, fix)
+        raise _beyond_rotor(f"{what} is none of its matchings", fabric, plane)
 
 
 def _ordered_entries(graph: TaskGraph, fabric: Fabric, program: OrderedProgram) -> Int64s:
@@ -375,9 +380,7 @@ def _timed_slots(program: TimedProgram, fabric: Fabric, planes: Int64s) -> Table
 def _require_any_circuit(fabric: Fabric, program: ReactiveProgram) -> None:
     for index, plane in enumerate(fabric.planes):
         if plane.matchings is not None:
-            why = f"plane {index} is a rotor that knows {len(plane.matchings)} matchings"
-            fix = "use rotor-direct, rotor-vlb or rotorlb, or rails for a topology"
-            raise _refuse(f"{program.policy} may ask for any circuit", why, fix)
+            raise _beyond_rotor(f"{program.policy} may ask for any circuit", fabric, index)
 
 
 def prepare(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from scheduler.model.timeline import Timeline
     from testbed.emulator.capacity import Capacity
-    from topologies.fabric import Fabric
+    from topologies.fabric import Fabric, Plane
 
 __all__ = [
     "FRAME_BYTES",
@@ -126,7 +126,7 @@ def choose(
 
     def dilation(chosen: float, bound_by: str) -> Dilation:
         quantum_bytes = frames.quantum_bytes(chosen)
-        guard_ns = math.ceil(max(GUARD_WALL_NS, capacity.hop_p99_ns) / chosen)
+        guard_ns = math.ceil(_guard_wall_ns(capacity) / chosen)
         gather_ns = math.ceil(
             max(_HOPS_TOGETHER * capacity.hop_p99_ns / chosen, _DELAY_TOGETHER * delay_ns)
         )
@@ -227,31 +227,30 @@ def _bounds(case: _Case, capacity: Capacity, frames: _Frames) -> dict[str, float
     if delays:
         bounds["reconfiguration delay"] = HOPS_PER_DELAY * capacity.hop_p99_ns / min(delays)
     if isinstance(program, TimedProgram):
-        slot_bytes = min(_slot_bytes(fabric, program), default=math.inf)
+        carries = (lit_ns * plane.rate_bps / 8e9 for plane, lit_ns in _lights(fabric, program))
+        slot_bytes = min(carries, default=math.inf)  # guard aside
         bounds["frames per slot"] = frames.factor_for(slot_bytes / _FRAMES_PER_SLOT)
         if lit_ns := _lit_ns(fabric, program):
-            guard_ns = max(GUARD_WALL_NS, capacity.hop_p99_ns)
-            bounds["guard"] = guard_ns / (_GUARD_SHARE * lit_ns)
+            bounds["guard"] = _guard_wall_ns(capacity) / (_GUARD_SHARE * lit_ns)
     return bounds
 
 
-def _slot_bytes(fabric: Fabric, program: TimedProgram) -> Iterator[float]:
-    """Yield what each slot carries, guard aside."""
+def _guard_wall_ns(capacity: Capacity) -> float:
+    """Return how late on the wall the guard allows frames to be."""
+    return max(GUARD_WALL_NS, capacity.hop_p99_ns)
+
+
+def _lights(fabric: Fabric, program: TimedProgram) -> Iterator[tuple[Plane, int]]:
+    """Yield the plane of each slot that is lit, and for how long, ns."""
     for plane, slots in zip(fabric.planes, program.planes, strict=True):
         for length_ns in slot_lengths_ns(slots, program.period_ns):
             if length_ns > plane.delay_ns:
-                yield (length_ns - plane.delay_ns) * plane.rate_bps / 8e9
+                yield plane, length_ns - plane.delay_ns
 
 
 def _lit_ns(fabric: Fabric, program: TimedProgram) -> int:
     """Return how long the light of the shortest slot lasts; 0 where there is no slot."""
-    lit = (
-        length_ns - plane.delay_ns
-        for plane, slots in zip(fabric.planes, program.planes, strict=True)
-        for length_ns in slot_lengths_ns(slots, program.period_ns)
-        if length_ns > plane.delay_ns
-    )
-    return min(lit, default=0)
+    return min((lit_ns for _, lit_ns in _lights(fabric, program)), default=0)
 
 
 def _require_light(
@@ -263,7 +262,7 @@ def _require_light(
     lit_ns = _lit_ns(fabric, program)
     if lit_ns == 0 or dilation.guard_ns < lit_ns:
         return
-    late_ns = max(GUARD_WALL_NS, capacity.hop_p99_ns)
+    late_ns = _guard_wall_ns(capacity)
     what = f"no frame can be sent in a slot at a dilation of {dilation.factor:g}"
     why = (
         f"a slot is lit for {format_duration(lit_ns)}, and frames on this machine are late by "
@@ -287,8 +286,9 @@ def _close_enough(case: _Case, dilation: Dilation, late_ns: float) -> bool:
     if not isinstance(case.program, TimedProgram):
         return True  # messages are atomic: how they are cut does not show
     latency_ns = case.fabric.latency_ns + math.ceil(late_ns / dilation.factor)
-    on_time = _end_ns(case, case.fabric, dilation)
-    late = _end_ns(case, dataclasses.replace(case.fabric, latency_ns=latency_ns), dilation)
+    on_time = _end_ns(case, dilation)
+    later = case._replace(fabric=dataclasses.replace(case.fabric, latency_ns=latency_ns))
+    late = _end_ns(later, dilation)
     ideal = case.end_ns if case.program.routing == "direct" else on_time
     return max(abs(on_time - ideal), late - ideal) <= _FRAME_SHARE * ideal
 
@@ -300,38 +300,27 @@ def _steady(case: _Case, dilation: Dilation, late_ns: float) -> bool:
     sleeps wakes up so much later than the measured one, which is busy.
     """
     most_ns = math.ceil(_SLEEPY * late_ns / dilation.factor)
-    expected_ns = _gathered_end_ns(case, case.graph, dilation)
+    expected_ns = _end_ns(case, dilation)
     for seed in range(_DRAWS):
         drawn = np.random.default_rng(seed).integers(0, most_ns + 1, case.graph.tasks)
         dur_ns = case.graph.dur_ns + np.where(case.graph.kind == COMPUTE, drawn, 0)
-        late = dataclasses.replace(case.graph, dur_ns=dur_ns)
-        if abs(_gathered_end_ns(case, late, dilation) - expected_ns) > _FRAME_SHARE * expected_ns:
+        late = case._replace(graph=dataclasses.replace(case.graph, dur_ns=dur_ns))
+        if abs(_end_ns(late, dilation) - expected_ns) > _FRAME_SHARE * expected_ns:
             return False
     return True
 
 
-def _gathered_end_ns(case: _Case, graph: TaskGraph, dilation: Dilation) -> int:
+def _end_ns(case: _Case, dilation: Dilation) -> int:
+    """Return when all iterations of a timed or reactive program end under `dilation`."""
+    own_guard_ns = case.program.guard_ns if isinstance(case.program, TimedProgram) else 0
     ends = iteration_ends(
-        graph,
+        case.graph,
         case.fabric,
         case.program,
         iterations=case.iterations,
-        gather_ns=dilation.gather_ns,
-        **case.held,
-    )
-    return int(ends[-1])
-
-
-def _end_ns(case: _Case, fabric: Fabric, dilation: Dilation) -> int:
-    """Return when all iterations end on `fabric` with the frames and the guard of `dilation`."""
-    assert isinstance(case.program, TimedProgram)
-    ends = iteration_ends(
-        case.graph,
-        fabric,
-        case.program,
-        iterations=case.iterations,
         quantum_bytes=dilation.quantum_bytes,
-        guard_ns=max(dilation.guard_ns, case.program.guard_ns),
+        guard_ns=max(dilation.guard_ns, own_guard_ns),
+        gather_ns=dilation.gather_ns,
         **case.held,
     )
     return int(ends[-1])

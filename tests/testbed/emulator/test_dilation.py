@@ -25,6 +25,7 @@ from topologies import Fabric, UsageError, rails
 from topologies.units import format_duration
 
 if TYPE_CHECKING:
+    from scheduler.model.program import Program
     from scheduler.model.taskgraph import TaskGraph
 
 CAPACITY = Capacity(
@@ -255,18 +256,22 @@ def test_a_guard_as_long_as_a_slot_is_not_the_program_s_fault(p99_ns: int) -> No
         assert simulate(graph, fabric, program, guard_ns=chosen.guard_ns).end_ns.min() > 0
 
 
-def test_a_reactive_program_is_slowed_until_lateness_does_not_decide() -> None:
-    # whoever asks first has the only way to node 2, and the other 1 ms of computation after it
+def two_ask(*ranks: tuple[int, int]) -> tuple[TaskGraph, Fabric, Program]:
+    """Whoever asks first, each after some ns, has the only way to node 2; then each computes."""
     build = Builder(3)
-    for source, work_ns in ((0, 0), (1, 1_000_000)):
-        before = build.compute(source, 200_000 + 40_000 * source)
+    for source, (asks_ns, work_ns) in enumerate(ranks):
+        before = build.compute(source, asks_ns)
         asks = build.message(source, 2, 1_000_000, build.op(), group=source)
         after = build.compute(source, work_ns)
         build.arc(before, asks)
         build.arc(asks, after)
         build.arc(after, before, distance=1)
     graph, fabric = build.graph(), rails(nodes=3, planes=1, delay_ns=100_000)
-    program = Greedy().plan(Problem(graph=graph, fabric=fabric))
+    return graph, fabric, Greedy().plan(Problem(graph=graph, fabric=fabric))
+
+
+def test_a_reactive_program_is_slowed_until_lateness_does_not_decide() -> None:
+    graph, fabric, program = two_ask((200_000, 0), (240_000, 1_000_000))
     chosen = choose(graph, fabric, program, CAPACITY, iterations=2)
     assert chosen.bound_by == "late decisions"
     assert chosen.gather_ns == 10_000  # a tenth of tau: the two are not taken together
@@ -279,16 +284,7 @@ def test_a_reactive_program_is_slowed_until_lateness_does_not_decide() -> None:
 
 def test_a_reactive_program_that_stays_unsteady_says_so() -> None:
     # node 1 asks 1 ns too early to be taken together with node 0, which would then go first
-    build = Builder(3)
-    for source, asks_ns, work_ns in ((0, 210_001, 0), (1, 200_000, 3_000_000)):
-        before = build.compute(source, asks_ns)
-        asks = build.message(source, 2, 1_000_000, build.op(), group=source)
-        after = build.compute(source, work_ns)
-        build.arc(before, asks)
-        build.arc(asks, after)
-        build.arc(after, before, distance=1)
-    graph, fabric = build.graph(), rails(nodes=3, planes=1, delay_ns=100_000)
-    program = Greedy().plan(Problem(graph=graph, fabric=fabric))
+    graph, fabric, program = two_ask((210_001, 0), (200_000, 3_000_000))
     chosen = choose(graph, fabric, program, CAPACITY, iterations=2)
     assert chosen.bound_by.endswith(", unsteady decisions")
     assert choose(graph, fabric, program, CAPACITY, factor=9.0, iterations=2).bound_by == "given"
