@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scheduler.model.taskgraph import TaskGraph
     from topologies import Fabric, Port
 
-__all__ = ["replay_greedy"]
+__all__ = ["Greedy", "on_demand", "replay_greedy"]
 
 ENDED, HEARD, ASKED = range(3)
 
@@ -29,9 +29,16 @@ def replay_greedy(
     graph: TaskGraph, fabric: Fabric, *, iterations: int, gather_ns: int = 0
 ) -> Replay:
     """Execute on demand: the oldest waiting message takes the first ports free for it."""
+    return on_demand(Greedy, graph, fabric, iterations=iterations, gather_ns=gather_ns)
+
+
+def on_demand(
+    policy: type[Greedy], graph: TaskGraph, fabric: Fabric, *, iterations: int, gather_ns: int
+) -> Replay:
+    """Execute with a policy that answers to events."""
     result, clock = Replay(), Clock()
     tasks = Tasks(graph, iterations, clock, result)
-    Greedy(graph, fabric, tasks, clock, result).run(gather_ns)
+    policy(graph, fabric, tasks, clock, result).run(gather_ns)
     return result
 
 

@@ -10,14 +10,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from scheduler.model.taskgraph import MESSAGE
-from tests.scheduler.replay_greedy import Greedy
-from tests.scheduler.replay_parts import Clock, Replay, Tasks
+from tests.scheduler.replay_greedy import Greedy, on_demand
 from topologies import Circuit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from scheduler.model.taskgraph import TaskGraph
+    from tests.scheduler.replay_parts import Clock, Replay, Tasks
     from topologies import Fabric, Port
 
 __all__ = ["replay_prefetch"]
@@ -30,10 +30,7 @@ def replay_prefetch(
     graph: TaskGraph, fabric: Fabric, *, iterations: int, gather_ns: int = 0
 ) -> Replay:
     """Execute on demand, with circuits for what comes next where ports are idle."""
-    result, clock = Replay(), Clock()
-    tasks = Tasks(graph, iterations, clock, result)
-    Prefetch(graph, fabric, tasks, clock, result).run(gather_ns)
-    return result
+    return on_demand(Prefetch, graph, fabric, iterations=iterations, gather_ns=gather_ns)
 
 
 class Prefetch(Greedy):
