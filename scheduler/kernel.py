@@ -2,8 +2,8 @@
 
 Numba's own cache does not notice that a callee in another file was edited, and fails at import
 when it finds no writable place. Here the cache directory is named by a hash of every kernel
-source, so an edit anywhere starts a fresh one, and without a writable directory kernels are
-compiled in memory.
+source and of where they are, so an edit anywhere starts a fresh one, and without a writable
+directory kernels are compiled in memory.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _sources() -> list[Path]:
 def _sources_hash() -> str:
     import numba
 
-    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
+    # the place too: Numba keeps code by it, so what is complete for one checkout is not for another
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]} {_ROOT}".encode())
     for path in _sources():
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
